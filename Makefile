@@ -1,0 +1,50 @@
+# Everything below needs Python 3.11 or later and make; the environment is built in .venv by the first target that needs it.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+LISTEN ?= 127.0.0.1:9092
+DATA ?= data
+
+.PHONY: run test quick lint types format clean
+
+run: $(VENV)/run.stamp  ## start a broker
+	@$(BIN)/barnabas serve --listen $(LISTEN) --data $(DATA)
+
+test: $(VENV)/dev.stamp lint types  ## everything CI runs
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal
+
+quick: $(VENV)/dev.stamp  ## without the slow tests
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow"
+
+lint: $(VENV)/dev.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/dev.stamp
+	$(BIN)/mypy
+
+format: $(VENV)/dev.stamp
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Barnabas needs Python 3.11 or later; $(PYTHON) is older. Try: make PYTHON=python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+SOURCES := pyproject.toml src/barnabas/wire/_walk.c
+
+$(VENV)/run.stamp: $(VENV)/bin/python $(SOURCES)
+	@echo "setting up $(VENV) (once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/dev.stamp: $(VENV)/bin/python $(SOURCES)
+	@echo "setting up $(VENV) with the tools of development (once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@ $(VENV)/run.stamp
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -f src/barnabas/wire/_walk*.so

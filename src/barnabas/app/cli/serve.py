@@ -1,0 +1,141 @@
+"""``barnabas serve``: a broker in this process, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+from typing import Any
+
+import click
+
+from barnabas.app.errors import StartError
+
+EXAMPLES = """
+\b
+Examples:
+  barnabas serve                                    on 127.0.0.1:9092, data in ./data
+  barnabas serve --listen 127.0.0.1:0 --memory      a free port, nothing on disk
+  barnabas serve --data /var/lib/barnabas --durable every append synced
+  barnabas serve --set log.retention.hours=24 --set num.partitions=8
+  barnabas serve --config server.properties         Kafka's own file
+"""
+
+
+def _pairs(_context: Any, _parameter: Any, values: tuple[str, ...]) -> list[tuple[str, str]]:
+    pairs = []
+    for value in values:
+        key, equals, text = value.partition("=")
+        if not equals or not key.strip():
+            raise click.BadParameter(f"{value!r}: write KEY=VALUE.")
+        pairs.append((key.strip(), text.strip()))
+    return pairs
+
+
+@click.command(epilog=EXAMPLES, context_settings={"max_content_width": 110})
+@click.option(
+    "--listen", metavar="HOST:PORT", help="Where to listen (default 127.0.0.1:9092; port 0 takes a free one)."
+)
+@click.option("--data", metavar="DIR", help="The data folder (default ./data).")
+@click.option("--config", metavar="FILE", help="Settings in the form of Kafka's server.properties.")
+@click.option(
+    "--set",
+    "given",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=_pairs,
+    help="One setting by Kafka's name; repeatable.",
+)
+@click.option("--durable", is_flag=True, help="Sync every append before it is acknowledged.")
+@click.option("--memory", is_flag=True, help="Keep everything in memory; gone when the process ends.")
+def serve(  # noqa: PLR0913 -- one argument for each option
+    listen: str | None, data: str | None, config: str | None, given: list[tuple[str, str]], durable: bool, memory: bool
+) -> None:
+    """Run a broker that Kafka clients connect to.
+
+    Settings carry Kafka's names and come from --config, then the environment (BARNABAS_LOG_RETENTION_MS is
+    log.retention.ms), then --set. SIGTERM and Ctrl-C stop it cleanly.
+    """
+    settings = [*given]
+    if listen is not None:
+        settings.append(("listeners", f"PLAINTEXT://{listen}"))
+    if data is not None:
+        settings.append(("log.dirs", data))
+    if durable:
+        settings.append(("barnabas.durable", "true"))
+    try:
+        sys.exit(_run(config, settings, memory=memory))
+    except StartError as problem:
+        click.echo(f"barnabas: {problem}", err=True)
+        sys.exit(2)
+
+
+def _run(config: str | None, given: list[tuple[str, str]], *, memory: bool) -> int:
+    from barnabas.app import limits, settings_loader  # noqa: PLC0415 -- --help needs none of it
+    from barnabas.app.loops import new_event_loop  # noqa: PLC0415
+
+    loaded = settings_loader.load(file=config, environment=os.environ, given=given)
+    limits.raise_limit()
+    loop = new_event_loop(loaded.settings.event_loop)
+    try:
+        return loop.run_until_complete(_serve(loop, loaded, memory=memory))
+    finally:
+        loop.close()
+
+
+async def _serve(loop: asyncio.AbstractEventLoop, loaded: Any, *, memory: bool) -> int:
+    from barnabas.app.assembly import assemble  # noqa: PLC0415
+    from barnabas.app.logs import make_report  # noqa: PLC0415
+
+    ended: asyncio.Future[str | None] = loop.create_future()
+
+    def end(reason: str | None) -> None:
+        if not ended.done():
+            ended.set_result(reason)
+
+    report = make_report()
+    if loaded.ignored:
+        report("settings without effect here", settings=", ".join(loaded.ignored))
+    node = assemble(loaded, loop=loop, memory=memory, report=report, on_failure=end)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end, None)
+    await node.start()
+    _announce(node, memory=memory)
+    gc.collect()
+    gc.freeze()
+    failure = await ended
+    if failure is not None:
+        click.echo(f"barnabas: {failure}", err=True)
+        node.abort()
+        return 1
+    click.echo("stopping")
+    await node.stop()
+    click.echo("stopped cleanly")
+    return 0
+
+
+def _announce(node: Any, *, memory: bool) -> None:
+    from barnabas.app.listeners import is_loopback  # noqa: PLC0415
+    from barnabas.wire import walk  # noqa: PLC0415
+
+    for bound in node.bound:
+        click.echo(f"listening on {bound.address}")
+        if not is_loopback(bound.address.host):
+            click.echo(
+                f"WARNING: {bound.address} can be reached from other machines, and there is no authentication and no "
+                "encryption yet: anyone who reaches it can read, write and delete everything.",
+                err=True,
+            )
+    first = node.bound[0].advertised
+    place = "memory" if memory else ", ".join(os.path.abspath(path) for path in node.settings.data_directories)
+    checks = {"header": "headers only", "all": "every record"}.get(
+        node.settings.validation, "every uncompressed record"
+    )
+    how = "native code" if walk.NATIVE else "Python: slow, install a C compiler and reinstall"
+    click.echo(f"data in      {place}")
+    click.echo(f"durability   {node.promise(memory=memory)}")
+    click.echo(f"validation   {checks} ({how})")
+    click.echo(f"first message: barnabas produce hello --message 'hi there' -b {first.host}:{first.port}")
+    sys.stdout.flush()

@@ -1,0 +1,111 @@
+"""Formatting a data folder, as ``kafka-storage format --standalone`` does: ids, the first voters, the first features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from barnabas.broker.features import BOOTSTRAP_FEATURES
+from barnabas.core.metadata.image import BROKER_RESOURCE
+from barnabas.core.raft.machine import Voter
+from barnabas.model.ids import METADATA_TOPIC, METADATA_TOPIC_ID, Uuid, uuid_from_text, uuid_text
+from barnabas.model.ports import Disk, Random
+from barnabas.runtime import metadata_snapshot
+from barnabas.storage import checkpoints
+from barnabas.wire.schema import Message
+from barnabas.wire.stored.metadata_control import FeatureLevelRecord
+from barnabas.wire.stored.metadata_topics import ConfigRecord
+
+BOOTSTRAP_FILE = "bootstrap.checkpoint"
+
+
+class WrongFolder(Exception):
+    """The folder belongs to another node or cluster, or its identity cannot be read."""
+
+
+def random_uuid(random: Random) -> Uuid:
+    """Random bits marked as a version 4 UUID, never one of the reserved ones."""
+    raw = bytearray(random.randbytes(16))
+    raw[6] = raw[6] & 0x0F | 0x40
+    raw[8] = raw[8] & 0x3F | 0x80
+    return Uuid(bytes(raw))
+
+
+def identify(disk: Disk, roots: Sequence[str], node_id: int, random: Random) -> tuple[str, list[Uuid]]:
+    """(cluster id, directory id of each folder); folders without an identity get one."""
+    found = [checkpoints.read_meta_properties(disk, root) for root in roots]
+    cluster_ids = {properties["cluster.id"] for properties in found if properties and "cluster.id" in properties}
+    if len(cluster_ids) > 1:
+        raise WrongFolder(f"the data folders belong to different clusters: {', '.join(sorted(cluster_ids))}")
+    cluster_id = cluster_ids.pop() if cluster_ids else uuid_text(random_uuid(random))
+    directory_ids = []
+    for root, properties in zip(roots, found, strict=True):
+        if properties is None:
+            directory_id = random_uuid(random)
+            _write_identity(disk, root, cluster_id, node_id, directory_id)
+        else:
+            directory_id = _check_identity(disk, root, properties, cluster_id, node_id, random)
+        directory_ids.append(directory_id)
+    return cluster_id, directory_ids
+
+
+def _write_identity(disk: Disk, root: str, cluster_id: str, node_id: int, directory_id: Uuid) -> None:
+    checkpoints.write_meta_properties(
+        disk,
+        root,
+        {"version": "1", "cluster.id": cluster_id, "node.id": str(node_id), "directory.id": uuid_text(directory_id)},
+    )
+
+
+def _check_identity(
+    disk: Disk, root: str, properties: dict[str, str], cluster_id: str, node_id: int, random: Random
+) -> Uuid:
+    if properties.get("version") != "1":
+        raise WrongFolder(f"{root}/meta.properties has version {properties.get('version')}; 1 is what is understood")
+    if properties.get("node.id", str(node_id)) != str(node_id):
+        raise WrongFolder(
+            f"{root} belongs to node {properties['node.id']}, and node.id is {node_id}: "
+            f"start with --set node.id={properties['node.id']}"
+        )
+    if "directory.id" in properties:
+        return uuid_from_text(properties["directory.id"])
+    directory_id = random_uuid(random)
+    _write_identity(disk, root, cluster_id, node_id, directory_id)
+    return directory_id
+
+
+def bootstrap_records(min_in_sync_replicas: str) -> list[Message]:
+    """What a new cluster's log begins with; Kafka writes the setting because of eligible leader replicas (KIP-966)."""
+    records: list[Message] = [
+        FeatureLevelRecord(name=name, feature_level=level) for name, level in BOOTSTRAP_FEATURES.items()
+    ]
+    records.append(
+        ConfigRecord(
+            resource_type=BROKER_RESOURCE, resource_name="", name="min.insync.replicas", value=min_in_sync_replicas
+        )
+    )
+    return records
+
+
+def format_metadata(disk: Disk, root: str, me: Voter, endpoints: metadata_snapshot.Endpoints, now_ms: int) -> str:
+    """The folder of the metadata log, made ready where it is new; returns its path."""
+    directory = f"{root}/{METADATA_TOPIC}-0"
+    if disk.exists(f"{root}/{BOOTSTRAP_FILE}"):
+        return directory
+    disk.make_directory(directory)
+    checkpoints.write_partition_metadata(disk, directory, METADATA_TOPIC_ID, sync=True)
+    if not metadata_snapshot.list_snapshots(disk, directory):
+        metadata_snapshot.write(
+            disk,
+            f"{directory}/{metadata_snapshot.file_name(0, 0)}",
+            [],
+            raft_epoch=0,
+            timestamp_ms=now_ms,
+            quorum=metadata_snapshot.quorum_entries([me], endpoints),
+        )
+    features: list[Message] = [
+        FeatureLevelRecord(name=name, feature_level=level) for name, level in BOOTSTRAP_FEATURES.items()
+    ]
+    # Written last: its presence says that the folder is complete.
+    metadata_snapshot.write(disk, f"{root}/{BOOTSTRAP_FILE}", features, raft_epoch=0, timestamp_ms=0)
+    disk.sync_directory(root)
+    return directory

@@ -1,0 +1,129 @@
+"""Where a node listens and what it tells clients to connect to."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from barnabas.app.errors import StartError
+from barnabas.core.metadata.image import Endpoint
+from barnabas.model.broker_settings import BrokerSettings
+
+_LISTENER = re.compile(r"([A-Za-z0-9_\-]+)://(\[[0-9a-fA-F:.%]*\]|[^:/\[\]]*):(\d{1,5})")
+_WILDCARDS = ("0.0.0.0", "::", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    name: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(slots=True)
+class BoundListener:
+    address: Address
+    """As bound: the port is the real one."""
+    advertised: Endpoint
+    socket: socket.socket
+
+
+def parse(key: str, texts: Sequence[str]) -> list[Address]:
+    addresses = []
+    for text in texts:
+        match = _LISTENER.fullmatch(text)
+        if match is None or int(match[3]) > 65535:
+            raise StartError(f"Invalid value {text} for configuration {key}: write NAME://HOST:PORT.")
+        addresses.append(Address(match[1].upper(), match[2].strip("[]"), int(match[3])))
+    names = [address.name for address in addresses]
+    if len(set(names)) != len(names):
+        raise StartError(
+            f"Invalid value {','.join(texts)} for configuration {key}: each listener needs a name of its own."
+        )
+    return addresses
+
+
+def client_listeners(settings: BrokerSettings) -> list[Address]:
+    """Those that clients connect to; the controller's are not listened on with one node."""
+    protocols = dict(entry.upper().split(":", 1) for entry in settings.listener_security_protocol_map if ":" in entry)
+    controllers = {name.upper() for name in settings.controller_listener_names}
+    found = [address for address in parse("listeners", settings.listeners) if address.name not in controllers]
+    for address in found:
+        protocol = protocols.get(address.name, address.name)
+        if protocol != "PLAINTEXT":
+            raise StartError(
+                f"Listener {address.name} asks for {protocol}: this version speaks PLAINTEXT only. "
+                f"Use PLAINTEXT://…, or map the name with listener.security.protocol.map={address.name}:PLAINTEXT."
+            )
+    if not found:
+        raise StartError("No listener for clients: set listeners, e.g. PLAINTEXT://127.0.0.1:9092.")
+    return found
+
+
+def controller_endpoint(settings: BrokerSettings) -> tuple[str, str, int]:
+    """What the voters record names. Nobody connects there while the quorum is one node."""
+    controllers = [name.upper() for name in settings.controller_listener_names]
+    for address in parse("listeners", settings.listeners):
+        if address.name in controllers:
+            return address.name, address.host or "localhost", address.port
+    return (controllers or ["CONTROLLER"])[0], "localhost", 9093
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def bind(settings: BrokerSettings) -> list[BoundListener]:
+    """Binds every listener; nobody is let in before ``listen``."""
+    wanted = client_listeners(settings)
+    told = {address.name: address for address in parse("advertised.listeners", settings.advertised_listeners or ())}
+    unknown = [name for name in told if name not in {address.name for address in wanted}]
+    if unknown:
+        raise StartError(f"advertised.listeners names {unknown[0]}, which is not among listeners.")
+    bound: list[BoundListener] = []
+    try:
+        for address in wanted:
+            bound.append(_bind(address, told.get(address.name)))
+    except StartError:
+        for listener in bound:
+            listener.socket.close()
+        raise
+    return bound
+
+
+def _bind(address: Address, told: Address | None) -> BoundListener:
+    if told is None and address.host in _WILDCARDS:
+        raise StartError(
+            f"Listening on every interface ({address.host or 'no host'}) needs an address that clients can reach: "
+            f"set advertised.listeners={address.name}://YOUR-HOST:{address.port or 9092}."
+        )
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((address.host, address.port))
+    except (OSError, UnicodeError) as problem:
+        sock.close()
+        reason = getattr(problem, "strerror", None) or str(problem)
+        raise StartError(f"Cannot listen on {address}: {reason.lower()}.") from None
+    port = int(sock.getsockname()[1])
+    actual = Address(address.name, address.host, port)
+    if told is None:
+        return BoundListener(actual, Endpoint(address.name, address.host, port), sock)
+    if told.host in _WILDCARDS:
+        sock.close()
+        raise StartError(
+            f"advertised.listeners gives {told.host or 'no host'} for {told.name}: clients need a real address."
+        )
+    return BoundListener(actual, Endpoint(address.name, told.host, told.port or port), sock)

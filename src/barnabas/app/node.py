@@ -1,0 +1,459 @@
+"""One node: everything wired together on one event loop.
+
+Start: lock and identify the folders, load the metadata, lead the quorum of one, register and unfence the broker (which
+raises the leader epoch of what it leads), open the logs, listen. Stop: the same backwards; the clean shutdown marker comes
+last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from barnabas.app import format as formatting
+from barnabas.app.clock import LoopClock
+from barnabas.app.errors import StartError
+from barnabas.app.listeners import BoundListener, bind, controller_endpoint
+from barnabas.app.read_ahead import ReadAhead
+from barnabas.broker import apis
+from barnabas.broker.context import Broker
+from barnabas.broker.features import KNOWN_RANGES
+from barnabas.controller.controller import Controller
+from barnabas.core.metadata.configs import topic_settings
+from barnabas.core.metadata.image import MetadataImage
+from barnabas.core.metadata.machine import Bootstrap, MetadataMachine, MetadataPolicy
+from barnabas.core.raft.machine import UnsupportedQuorum, Voter
+from barnabas.model.broker_settings import BrokerSettings, all_broker_settings
+from barnabas.model.errors import ApiError, ErrorCode
+from barnabas.model.ids import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition, Uuid
+from barnabas.model.ports import DiskError
+from barnabas.model.topic_settings import TopicSettings
+from barnabas.net.api import Api
+from barnabas.net.listener import ConnectionLimits, Listener
+from barnabas.runtime.metadata_snapshot import CorruptSnapshot
+from barnabas.runtime.partitions import LocalPartitions
+from barnabas.runtime.raft_driver import RaftDriver
+from barnabas.storage.errors import LogOffline
+from barnabas.storage.log import Log
+from barnabas.storage.log_directory import DirectoryLocked, LogDirectory, LogManager, LogOptions
+from barnabas.wire.api.broker_heartbeat import BrokerHeartbeatRequest
+from barnabas.wire.api.broker_registration import BrokerRegistrationRequest
+from barnabas.wire.api.broker_registration import Feature as BrokerFeature
+from barnabas.wire.api.broker_registration import Listener as BrokerListener
+from barnabas.wire.api.controller_registration import ControllerRegistrationRequest
+from barnabas.wire.api.controller_registration import Feature as ControllerFeature
+from barnabas.wire.api.controller_registration import Listener as ControllerListener
+
+METADATA_SETTINGS = TopicSettings(retention_ms=-1, retention_bytes=-1, max_message_bytes=8 << 20)
+RESERVED_DESCRIPTORS = 64
+UPKEEP_S = 10.0
+
+Report = Callable[..., None]
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryState:
+    path: str
+    error_code: int
+    total_bytes: int
+    usable_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumState:
+    leader_id: int
+    raft_epoch: int
+    high_watermark: int
+    log_end_offset: int
+    voters: tuple[Voter, ...]
+
+
+class Node:
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        static_settings: Mapping[str, str],
+        disk: Any,
+        loop: asyncio.AbstractEventLoop,
+        report: Report,
+        on_failure: Callable[[str], None],
+        descriptors: int,
+    ) -> None:
+        self.settings = settings
+        self.listeners: list[Listener] = []
+        self.bound: list[BoundListener] = []
+        self._static = static_settings
+        self._disk = disk
+        self._loop = loop
+        self._report = report
+        self._on_failure = on_failure
+        self._descriptors = descriptors
+        self._clock = LoopClock(loop)
+        self._random = random.Random(os.urandom(16))
+        self._read_ahead = ReadAhead(loop)
+        self._timers: list[asyncio.TimerHandle] = []
+        self._serving = False
+        self._stopped = False
+        self._roots = [os.path.abspath(path) for path in settings.data_directories]
+        self._directories = [LogDirectory(disk, root, on_failure=self._directory_failed) for root in self._roots]
+        options = LogOptions(
+            producer_id_expiration_ms=settings.producer_id_expiration_ms,
+            validate_compressed=settings.validation == "all",
+            random=self._random,
+        )
+        self._logs = LogManager(self._directories, options)
+
+    # Starting
+
+    async def start(self) -> None:
+        """Raises StartError for what a person can mend."""
+        try:
+            self.bound = bind(self.settings)
+            self._lock()
+            self._open()
+            await self._join()
+        except (DiskError, LogOffline, CorruptSnapshot, UnsupportedQuorum, formatting.WrongFolder) as problem:
+            self._abandon()
+            raise StartError(f"{str(problem).rstrip('.')}.") from problem
+        except BaseException:
+            self._abandon()
+            raise
+        self._listen()
+        self._later(UPKEEP_S, self._on_upkeep)
+
+    def _lock(self) -> None:
+        try:
+            for directory in self._directories:
+                directory.lock()
+        except DirectoryLocked:
+            raise StartError(
+                f"The data folder {directory.path} is in use by another process: stop that one, or give another --data."
+            ) from None
+
+    def _open(self) -> None:
+        settings = self.settings
+        self.cluster_id, self._directory_ids = formatting.identify(self._disk, self._roots, settings.id, self._random)
+        me = Voter(settings.id, self._directory_ids[0])
+        endpoint = controller_endpoint(settings)
+        now_ms = self._clock.now_ms()
+        directory = formatting.format_metadata(self._disk, self._roots[0], me, [endpoint], now_ms)
+        log = Log.open(
+            self._disk,
+            directory,
+            TopicPartition(METADATA_TOPIC, 0),
+            METADATA_SETTINGS,
+            now_ms=now_ms,
+            topic_id=METADATA_TOPIC_ID,
+            on_failure=lambda log, reason: self._on_failure(f"The metadata log failed: {reason}"),
+        )
+        driver = RaftDriver(
+            disk=self._disk,
+            clock=self._clock,
+            log=log,
+            directory=directory,
+            me=me,
+            endpoints=[endpoint],
+            on_high_watermark=lambda: self.controller.on_high_watermark(),
+        )
+        machine = MetadataMachine(self._policy(), self._random)
+        self.controller = Controller(machine, driver, self._clock, self._publish)
+        loaded = driver.load()
+        machine.replay(
+            loaded.records,
+            next_offset=loaded.next_offset,
+            raft_epoch=max(0, log.latest_epoch),
+            timestamp_ms=loaded.timestamp_ms,
+        )
+        self._is_new = not machine.image.features
+        driver.start(loaded.voters, first=self._is_new)
+
+    def _policy(self) -> MetadataPolicy:
+        return MetadataPolicy(
+            node_id=self.settings.id,
+            cluster_id=self.cluster_id,
+            default_partitions=self.settings.num_partitions,
+            default_replication_factor=self.settings.default_replication_factor,
+            delete_topic_enabled=self.settings.delete_topic_enable,
+            broker_session_timeout_ms=self.settings.broker_session_timeout_ms,
+            static_settings=self._static,
+            broker_settings=all_broker_settings(),
+        )
+
+    async def _join(self) -> None:
+        """Registers controller and broker, opens the logs, and takes the lead where the metadata says so."""
+        if self._is_new:
+            minimum = self._static.get("min.insync.replicas", "1")
+            await self._ask(Bootstrap(formatting.bootstrap_records(minimum)))
+        await self._ask(self._controller_registration())
+        registered = await self._ask(self._broker_registration())
+        self.broker_epoch = registered.broker_epoch
+        self.broker = self._make_broker()
+        self._load_logs(self.controller.machine.image)
+        await self._ask(self._heartbeat())
+        self._serving = True
+        self.broker.apply(None, self.controller.committed)
+
+    async def _ask(self, request: Any) -> Any:
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self.controller.submit(request, lambda response: future.done() or future.set_result(response))
+        response = await future
+        if isinstance(response, ApiError):
+            raise StartError(f"The controller answered {type(request).__name__} with {response}.")
+        code = getattr(response, "error_code", 0)
+        if code:
+            raise StartError(f"The controller answered {type(request).__name__} with {ErrorCode(code).name}.")
+        return response
+
+    def _controller_registration(self) -> ControllerRegistrationRequest:
+        name, host, port = controller_endpoint(self.settings)
+        return ControllerRegistrationRequest(
+            controller_id=self.settings.id,
+            incarnation_id=formatting.random_uuid(self._random),
+            listeners=[ControllerListener(name=name, host=host, port=port)],
+            features=[
+                ControllerFeature(name=feature, min_supported_version=low, max_supported_version=high)
+                for feature, (low, high) in sorted(KNOWN_RANGES.items())
+            ],
+        )
+
+    def _broker_registration(self) -> BrokerRegistrationRequest:
+        return BrokerRegistrationRequest(
+            broker_id=self.settings.id,
+            cluster_id=self.cluster_id,
+            incarnation_id=formatting.random_uuid(self._random),
+            listeners=[
+                BrokerListener(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
+                for e in (listener.advertised for listener in self.bound)
+            ],
+            features=[
+                BrokerFeature(name=feature, min_supported_version=low, max_supported_version=high)
+                for feature, (low, high) in KNOWN_RANGES.items()
+            ],
+            rack=self.settings.broker_rack,
+            log_dirs=list(self._directory_ids),
+        )
+
+    def _heartbeat(self, *, want_shut_down: bool = False) -> BrokerHeartbeatRequest:
+        return BrokerHeartbeatRequest(
+            broker_id=self.settings.id,
+            broker_epoch=self.broker_epoch,
+            current_metadata_offset=self.controller.committed.next_offset,
+            want_shut_down=want_shut_down,
+        )
+
+    def _load_logs(self, image: MetadataImage) -> None:
+        def settings_of(partition: TopicPartition, topic_id: Uuid | None) -> TopicSettings:
+            return self._effective(topic_settings(image, partition.topic, self.settings.id, self._static))
+
+        now_ms = self._clock.now_ms()
+        for directory in self._directories:
+            directory.load(settings_of, now_ms=now_ms, options=self._logs.options)
+
+    def _effective(self, settings: TopicSettings) -> TopicSettings:
+        """``--durable`` holds for every topic, whatever its own flush settings say."""
+        return replace(settings, flush_messages=1) if self.settings.durable else settings
+
+    def _make_broker(self) -> Broker:
+        partitions = LocalPartitions(
+            node_id=self.settings.id,
+            logs=self._logs,
+            disk=self._disk,
+            clock=self._clock,
+            random=self._random,
+            static_settings=self._static,
+            effective=self._effective,
+            report=self._report,
+        )
+        return Broker(
+            node_id=self.settings.id,
+            cluster_id=self.cluster_id,
+            settings=self.settings,
+            static_settings=self._static,
+            partitions=partitions,
+            clock=self._clock,
+            random=self._random,
+            to_controller=self.controller.submit,
+            describe_quorum=self._describe_quorum,
+            describe_directories=self._describe_directories,
+            served=apis.advertised,
+        )
+
+    def _publish(self, delta: Any, image: MetadataImage) -> None:
+        if self._serving:
+            self.broker.apply(delta, image)
+        if self._serving and self._snapshot_due():
+            self._loop.call_soon(self._take_snapshot)
+
+    # Listening
+
+    def _listen(self) -> None:
+        limits = self._limits()
+        served = {api.key: self._api(api) for api in apis.SERVED}
+        for bound in self.bound:
+            bound.socket.listen(self.settings.socket_listen_backlog_size)
+            listener = Listener(
+                name=bound.address.name,
+                sock=bound.socket,
+                loop=self._loop,
+                apis=served,
+                limits=limits,
+                read_ahead=self._read_ahead,
+                log=self._report,
+                sendfile=hasattr(os, "sendfile") and not self.settings.portable,
+            )
+            listener.start()
+            self.listeners.append(listener)
+
+    def _api(self, served: apis.ServedApi) -> Api:
+        return Api(
+            key=served.key,
+            name=served.name,
+            min_version=served.min_version,
+            max_version=served.max_version,
+            advertised_min_version=served.lowest_advertised,
+            load=lambda: apis.load(served, self.broker),
+            pipelined=served.key == 0,
+        )
+
+    def _limits(self) -> ConnectionLimits:
+        settings = self.settings
+        overrides = {}
+        for entry in filter(None, settings.max_connections_per_ip_overrides.split(",")):
+            host, _, number = entry.strip().rpartition(":")
+            overrides[host] = int(number)
+        return ConnectionLimits(
+            max_frame_bytes=settings.socket_request_max_bytes,
+            max_connections=min(settings.max_connections, self._descriptors),
+            max_connections_per_ip=settings.max_connections_per_ip,
+            max_connections_per_ip_overrides=overrides,
+            max_idle_ms=settings.connections_max_idle_ms,
+            frame_timeout_ms=settings.frame_timeout_ms,
+        )
+
+    # Upkeep
+
+    def _later(self, seconds: float, callback: Callable[[], None]) -> None:
+        self._timers = [timer for timer in self._timers if not timer.cancelled() and timer.when() > self._loop.time()]
+        self._timers.append(self._loop.call_later(seconds, callback))
+
+    def _on_upkeep(self) -> None:
+        """Retention, deleted files, checkpoints: each looked at when its interval has passed."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms >= getattr(self, "_retention_at_ms", 0):
+            self._retention_at_ms = now_ms + self.settings.log_retention_check_interval_ms
+            for partition in list(self.broker.partitions):
+                partition.upkeep(self._clock.now_ms())
+        if now_ms >= getattr(self, "_checkpoint_at_ms", now_ms + 1):
+            self._write_checkpoints()
+        self._checkpoint_at_ms = now_ms + self.settings.log_flush_offset_checkpoint_interval_ms
+        self._logs.sweep(self._clock.now_ms())
+        interval_s = min(UPKEEP_S, self.settings.log_retention_check_interval_ms / 1000)
+        self._later(interval_s, self._on_upkeep)
+
+    def _write_checkpoints(self) -> None:
+        self._logs.write_checkpoints(self._high_watermarks(), sync=False)
+
+    def _high_watermarks(self) -> dict[TopicPartition, int]:
+        return {partition.name: partition.high_watermark for partition in self.broker.partitions}
+
+    def _snapshot_due(self) -> bool:
+        return (
+            self.controller.driver.bytes_since_snapshot >= self.settings.metadata_log_max_record_bytes_between_snapshots
+        )
+
+    def _take_snapshot(self) -> None:
+        if self._snapshot_due():
+            try:
+                self.controller.driver.take_snapshot(self.controller.committed)
+            except (DiskError, LogOffline) as problem:
+                self._report("a metadata snapshot could not be taken", reason=str(problem))
+
+    # Describing
+
+    def _describe_quorum(self) -> QuorumState:
+        driver = self.controller.driver
+        machine = driver.machine
+        return QuorumState(
+            machine.me.node_id, machine.raft_epoch, machine.high_watermark, driver.log_end_offset, machine.voters
+        )
+
+    def _describe_directories(self) -> list[DirectoryState]:
+        states = []
+        for directory in self._directories:
+            try:
+                total, usable = self._disk.free_bytes(directory.path)
+            except DiskError:
+                total = usable = -1
+            failed = ErrorCode.KAFKA_STORAGE_ERROR if directory.failure is not None or total < 0 else ErrorCode.NONE
+            states.append(DirectoryState(directory.path, failed, total, usable))
+        return states
+
+    def promise(self, *, memory: bool) -> str:
+        """The durability that holds, in words."""
+        if memory:
+            return "in memory only: everything is gone when this process ends"
+        if self.settings.durable or self._static.get("log.flush.interval.messages") == "1":
+            return "every append is synced before it is acknowledged: acknowledged survives a loss of power"
+        return "acknowledged survives a crash of the process; a loss of power may take the last seconds (--durable)"
+
+    # Failing and stopping
+
+    def _directory_failed(self, directory: LogDirectory, reason: str) -> None:
+        self._report("a data folder is offline", folder=directory.path, reason=reason)
+        if all(each.failure is not None for each in self._directories) or directory is self._directories[0]:
+            self._on_failure(f"The data folder {directory.path} failed: {reason}")
+
+    async def stop(self) -> None:
+        """A clean stop: no new connections, leadership given up, everything synced, the marker written."""
+        if self._stopped:
+            return
+        self._stopped = True
+        for listener in self.listeners:
+            listener.stop_accepting()
+        high_watermarks = self._high_watermarks()
+        for _ in range(2):  # first leadership goes, then the broker is fenced
+            try:
+                async with asyncio.timeout(5):
+                    await self._ask(self._heartbeat(want_shut_down=True))
+            except (StartError, TimeoutError):
+                break
+        self._close(high_watermarks)
+
+    def abort(self) -> None:
+        """Stops at once, as a crash would: nothing is marked clean."""
+        self._stopped = True
+        self._end_connections()
+        for directory in self._directories:
+            directory.failure = directory.failure or "aborted"
+        self._close_logs(None)
+
+    def _close(self, high_watermarks: dict[TopicPartition, int] | None) -> None:
+        self._end_connections()
+        self._close_logs(high_watermarks)
+
+    def _end_connections(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        for listener in self.listeners:
+            listener.close()
+
+    def _close_logs(self, high_watermarks: dict[TopicPartition, int] | None) -> None:
+        self._read_ahead.close()
+        log = self.controller.driver.log
+        try:
+            log.close(clean=high_watermarks is not None)
+        except (DiskError, LogOffline) as problem:
+            self._report("the metadata log could not be closed", reason=str(problem))
+        self._logs.close(broker_epoch=self.broker_epoch, high_watermarks=high_watermarks)
+        self._disk.close()
+
+    def _abandon(self) -> None:
+        """The start failed: give back what was taken."""
+        for bound in self.bound:
+            bound.socket.close()
+        self._disk.close()

@@ -1,0 +1,63 @@
+"""The table of APIs that a broker serves. A handler and its messages are imported with their first request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from barnabas.broker.context import Broker
+from barnabas.wire.catalogue import APIS
+from barnabas.wire.schema import Message
+
+
+class ServedApi(NamedTuple):
+    key: int
+    min_version: int
+    max_version: int
+    module: str
+    """Of both the handler and the messages."""
+    advertised_min_version: int = -1
+
+    @property
+    def name(self) -> str:
+        return APIS[self.key]
+
+    @property
+    def lowest_advertised(self) -> int:
+        return self.min_version if self.advertised_min_version < 0 else self.advertised_min_version
+
+
+SERVED = (
+    ServedApi(0, 3, 13, "produce", advertised_min_version=0),
+    ServedApi(1, 4, 18, "fetch"),
+    ServedApi(2, 1, 11, "list_offsets"),
+    ServedApi(3, 0, 13, "metadata"),
+    ServedApi(18, 0, 4, "api_versions"),
+    ServedApi(19, 2, 7, "create_topics"),
+    ServedApi(20, 1, 6, "delete_topics"),
+    ServedApi(21, 0, 2, "delete_records"),
+    ServedApi(22, 0, 5, "init_producer_id"),
+    ServedApi(23, 2, 4, "offset_for_leader_epoch"),
+    ServedApi(32, 1, 4, "describe_configs"),
+    ServedApi(33, 0, 2, "alter_configs"),
+    ServedApi(35, 1, 5, "describe_log_dirs"),
+    ServedApi(37, 0, 3, "create_partitions"),
+    ServedApi(44, 0, 1, "incremental_alter_configs"),
+    ServedApi(55, 0, 2, "describe_quorum"),
+    ServedApi(60, 0, 2, "describe_cluster"),
+    ServedApi(61, 0, 0, "describe_producers"),
+    ServedApi(74, 0, 1, "list_config_resources"),
+    ServedApi(75, 0, 0, "describe_topic_partitions"),
+)
+
+
+def advertised() -> list[tuple[int, int, int]]:
+    return [(api.key, api.lowest_advertised, api.max_version) for api in SERVED]
+
+
+def load(api: ServedApi, broker: Broker) -> tuple[type[Message], Callable[[Any, Any], Message | None]]:
+    """(request class, handler bound to the broker)."""
+    messages = import_module(f"barnabas.wire.api.{api.module}")
+    handle = import_module(f"barnabas.broker.handlers.{api.module}").handle
+    return getattr(messages, f"{api.name}Request"), lambda exchange, request: handle(broker, exchange, request)

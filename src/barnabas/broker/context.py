@@ -1,0 +1,119 @@
+"""What handlers work with: the broker's view of the cluster, its partitions, and the way to the controller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from barnabas.broker.fetch_sessions import FetchSessions
+from barnabas.core.metadata.image import EMPTY_IMAGE, BrokerImage, Endpoint, MetadataImage
+from barnabas.model.broker_settings import BrokerSettings
+from barnabas.model.errors import ApiError
+from barnabas.model.ports import Clock, Random
+from barnabas.runtime.partitions import LocalPartitions
+from barnabas.wire.schema import Message
+
+Then = Callable[[Any], None]
+"""Takes a response, or the ApiError that stands for it."""
+
+
+class Request(Protocol):
+    """One request in flight, as handlers see it."""
+
+    version: int
+    client_id: str | None
+
+    @property
+    def listener(self) -> str: ...
+
+    def reply(self, response: Message) -> None: ...
+
+    def no_reply(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Broker:
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        cluster_id: str,
+        settings: BrokerSettings,
+        static_settings: Mapping[str, str],
+        partitions: LocalPartitions,
+        clock: Clock,
+        random: Random,
+        to_controller: Callable[[Message, Then], None],
+        describe_quorum: Callable[[], Any],
+        describe_directories: Callable[[], list[Any]],
+        served: Callable[[], list[tuple[int, int, int]]],
+    ) -> None:
+        self.node_id = node_id
+        self.cluster_id = cluster_id
+        self.settings = settings
+        self.static_settings = static_settings
+        self.partitions = partitions
+        self.clock = clock
+        self.image: MetadataImage = EMPTY_IMAGE
+        self.to_controller = to_controller
+        self.describe_quorum = describe_quorum
+        self.describe_directories = describe_directories
+        self.served = served
+        """(key, lowest, highest version) of each API that is advertised."""
+        self.sessions = FetchSessions(settings.max_incremental_fetch_session_cache_slots, clock, random)
+        self.producer_ids = ProducerIds(self)
+        self.metadata_cache: dict[tuple[int, str], Message] = {}
+        """Answers about all topics for the present image, by version and listener."""
+
+    def apply(self, delta: Any, image: MetadataImage) -> None:
+        """A new image is committed."""
+        self.image = image
+        self.metadata_cache.clear()
+        self.partitions.apply(delta, image)
+
+    def endpoint(self, node_id: int, listener: str) -> Endpoint | None:
+        broker = self.image.brokers.get(node_id)
+        return broker.endpoint(listener) if broker is not None else None
+
+    def live_brokers(self) -> list[BrokerImage]:
+        return [broker for broker in self.image.brokers.values() if not broker.fenced]
+
+
+class ProducerIds:
+    """Hands out producer ids from blocks that the controller allots (KIP-730)."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._next = 0
+        self._end = 0
+        self._waiting: list[Callable[[int | ApiError], None]] = []
+
+    def allocate(self, then: Callable[[int | ApiError], None]) -> None:
+        if self._next < self._end:
+            self._next += 1
+            then(self._next - 1)
+            return
+        self._waiting.append(then)
+        if len(self._waiting) == 1:
+            self._ask()
+
+    def _ask(self) -> None:
+        from barnabas.wire.api.allocate_producer_ids import AllocateProducerIdsRequest  # noqa: PLC0415 -- first use only
+
+        me = self._broker.image.brokers[self._broker.node_id]
+        request = AllocateProducerIdsRequest(broker_id=me.node_id, broker_epoch=me.broker_epoch)
+        self._broker.to_controller(request, self._allotted)
+
+    def _allotted(self, response: Any) -> None:
+        waiting, self._waiting = self._waiting, []
+        problem = response if isinstance(response, ApiError) else None
+        if problem is None and response.error_code:
+            problem = ApiError(response.error_code)
+        if problem is None:
+            self._next, self._end = response.producer_id_start, response.producer_id_start + response.producer_id_len
+        for then in waiting:
+            if problem is not None:
+                then(problem)
+            else:
+                self.allocate(then)

@@ -1,0 +1,82 @@
+"""DescribeConfigs 1–4: values, sources, synonyms, types and documentation of settings (KIP-133, 226, 569)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from barnabas.broker.context import Broker, Request
+from barnabas.core.metadata.configs import ConfigSource, origins
+from barnabas.core.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from barnabas.core.metadata.topics import check_name
+from barnabas.model.broker_settings import all_broker_settings
+from barnabas.model.errors import ApiError, ErrorCode
+from barnabas.model.settings import Setting, SettingType, described
+from barnabas.model.topic_settings import TopicSettings
+from barnabas.wire.api.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+
+def handle(broker: Broker, exchange: Request, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    results = []
+    for resource in request.resources:
+        result = DescribeConfigsResult(0, None, resource.resource_type, resource.resource_name)
+        try:
+            result.configs = [_describe(broker, entry, topic, request) for entry, topic in _settings(broker, resource)]
+        except ApiError as problem:
+            result.error_code, result.error_message = problem.code, problem.message
+        results.append(result)
+    return DescribeConfigsResponse(results=results)
+
+
+def _settings(broker: Broker, resource: DescribeConfigsResource) -> Iterable[tuple[Setting, str | None]]:
+    wanted = resource.configuration_keys
+    if resource.resource_type == TOPIC_RESOURCE:
+        check_name(resource.resource_name)
+        if resource.resource_name not in broker.image.topics:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        entries = [entry for _, entry in described(TopicSettings).values()]
+        topic: str | None = resource.resource_name
+    elif resource.resource_type == BROKER_RESOURCE:
+        if resource.resource_name not in ("", str(broker.node_id)):
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"Unexpected broker id, expected {broker.node_id} or empty string, received {resource.resource_name}",
+            )
+        entries = list(all_broker_settings().values())
+        topic = None
+        if resource.resource_name == "":
+            everyone = broker.image.configs.get((BROKER_RESOURCE, ""), {})
+            entries = [entry for entry in entries if entry.key in everyone]
+    else:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
+    return [(entry, topic) for entry in entries if wanted is None or entry.key in wanted]
+
+
+def _describe(
+    broker: Broker, entry: Setting, topic: str | None, request: DescribeConfigsRequest
+) -> DescribeConfigsResourceResult:
+    found = origins(entry, broker.node_id, broker.image, topic, broker.static_settings)
+    sensitive = entry.type is SettingType.PASSWORD
+    first = found[0]
+    result = DescribeConfigsResourceResult(
+        name=entry.key,
+        value=None if sensitive else first.text,
+        read_only=topic is None and not entry.dynamic,
+        config_source=first.source,
+        is_sensitive=sensitive,
+        config_type=entry.type,
+        documentation=entry.documentation if request.include_documentation else None,
+    )
+    if request.include_synonyms:
+        result.synonyms = [
+            DescribeConfigsSynonym(origin.key, None if sensitive else origin.text, origin.source)
+            for origin in found
+            if origin.text is not None or origin.source is not ConfigSource.DEFAULT
+        ]
+    return result

@@ -1,0 +1,206 @@
+"""Fetch 4–18: record batches from the page cache, waiting for them where there are none yet.
+
+Incremental sessions: KIP-227. Leader epochs: KIP-320. Truncation by fetched epoch: KIP-595. Topic ids: KIP-516.
+Leader hints: KIP-951.
+"""
+
+from __future__ import annotations
+
+from barnabas.broker.context import Broker, Request
+from barnabas.broker.fetch_sessions import FetchContext, Target, topic_of
+from barnabas.model.errors import ApiError, ErrorCode
+from barnabas.runtime.partition import Partition
+from barnabas.runtime.purgatory import DelayedFetch
+from barnabas.wire.api.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+
+READ_COMMITTED = 1
+
+
+def handle(broker: Broker, exchange: Request, request: FetchRequest) -> FetchResponse | None:
+    try:
+        context = broker.sessions.open(request, exchange.version)
+    except ApiError as problem:
+        return FetchResponse(error_code=problem.code)
+    fetch = _Fetch(broker, exchange, request, context)
+    fetch.read()
+    if fetch.is_enough():
+        return fetch.response()
+    fetch.park()
+    return None
+
+
+class _Fetch:
+    """One fetch, from its first look at the partitions to its answer."""
+
+    __slots__ = ("_broker", "_committed_only", "_context", "_exchange", "_request", "_results", "_total", "_urgent")
+
+    def __init__(self, broker: Broker, exchange: Request, request: FetchRequest, context: FetchContext) -> None:
+        self._broker = broker
+        self._exchange = exchange
+        self._request = request
+        self._context = context
+        self._committed_only = request.isolation_level == READ_COMMITTED
+        self._results: list[tuple[Target, PartitionData, Partition | None]] = []
+        self._total = 0
+        self._urgent = False
+        """An error, or something else that the client should learn now."""
+
+    # Reading
+
+    def read(self) -> None:
+        left = min(self._request.max_bytes, self._broker.settings.fetch_max_bytes)
+        self._results.clear()
+        self._total = 0
+        for target in self._context.targets:
+            data = PartitionData(target.number, aborted_transactions=None, records=b"")
+            partition = None
+            try:
+                partition = self._find(target)
+                self._total += self._read_partition(partition, target, data, left - self._total)
+            except ApiError as problem:
+                self._refuse(data, partition, problem)
+            self._results.append((target, data, partition))
+
+    def _find(self, target: Target) -> Partition:
+        partitions = self._broker.partitions
+        if isinstance(target.topic, str):
+            partition = partitions.get(target.topic, target.number)
+        else:
+            partition = partitions.get_by_id(target.topic, target.number)
+            if partition is None and target.topic not in self._broker.image.topics_by_id:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
+        if partition is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if max(self._request.replica_id, self._request.replica_state.replica_id) >= 0:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "no other broker replicates this partition")
+        return partition
+
+    def _read_partition(self, partition: Partition, target: Target, data: PartitionData, left: int) -> int:
+        wanted = target.wanted
+        partition.check_leader(wanted.current_leader_epoch)
+        log = partition.log
+        data.high_watermark = partition.high_watermark
+        data.last_stable_offset = log.last_stable_offset(partition.high_watermark)
+        data.log_start_offset = log.log_start_offset
+        if wanted.last_fetched_epoch >= 0 and self._diverges(partition, target, data):
+            return 0
+        if self._committed_only:
+            data.aborted_transactions = []
+        max_bytes = min(wanted.partition_max_bytes, left)
+        first = self._total == 0
+        if wanted.fetch_offset == partition.high_watermark or (max_bytes <= 0 and not first):
+            return 0
+        result = partition.read(wanted.fetch_offset, max_bytes, committed_only=self._committed_only, minimum_one=first)
+        if result.aborted:
+            data.aborted_transactions = [
+                AbortedTransaction(producer_id, offset) for producer_id, offset in result.aborted
+            ]
+        if result.records is None:
+            return 0
+        data.records = result.records
+        return result.records.size
+
+    def _diverges(self, partition: Partition, target: Target, data: PartitionData) -> bool:
+        """The reader's last epoch ended earlier here: it holds records that were lost (KIP-595, KIP-320)."""
+        wanted = target.wanted
+        if wanted.last_fetched_epoch == partition.leader_epoch:
+            return False
+        known_epoch, end_offset = partition.log.end_offset_for_epoch(wanted.last_fetched_epoch)
+        if end_offset < 0:
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if known_epoch == wanted.last_fetched_epoch and end_offset >= wanted.fetch_offset:
+            return False
+        data.diverging_epoch = EpochEndOffset(known_epoch, end_offset)
+        self._urgent = True
+        return True
+
+    def _refuse(self, data: PartitionData, partition: Partition | None, problem: ApiError) -> None:
+        self._urgent = True
+        data.error_code = problem.code
+        data.high_watermark = -1
+        if partition is None:
+            return
+        if problem.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            data.high_watermark = partition.high_watermark
+            data.log_start_offset = partition.log.log_start_offset
+        elif problem.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+            topic = self._broker.image.topics_by_id.get(partition.topic_id)
+            if topic is not None:
+                state = topic.partitions[partition.name.partition]
+                data.current_leader = LeaderIdAndEpoch(state.leader, state.leader_epoch)
+
+    # Answering
+
+    def is_enough(self) -> bool:
+        return (
+            self._urgent
+            or self._total >= self._request.min_bytes
+            or self._request.max_wait_ms <= 0
+            or not self._results
+        )
+
+    def park(self) -> None:
+        waiting = [(partition, target.wanted.fetch_offset) for target, _, partition in self._results if partition]
+        deadline_ms = self._broker.clock.monotonic_ms() + self._request.max_wait_ms
+        DelayedFetch(
+            waiting,
+            self._request.min_bytes - self._total,
+            deadline_ms,
+            self._broker.clock,
+            self._finish,
+            committed_only=self._committed_only,
+        )
+
+    def _finish(self) -> None:
+        self.read()
+        self._exchange.reply(self.response())
+
+    def response(self) -> FetchResponse:
+        context = self._context
+        results = self._results
+        if context.session is not None:
+            if context.incremental:
+                results = [result for result in results if self._is_news(result[0], result[1])]
+            for target, data, _ in results:
+                target.high_watermark, target.log_start_offset = data.high_watermark, data.log_start_offset
+            context.session.to_the_end(target for target, data, _ in results if data.records)
+        response = FetchResponse(session_id=context.session_id, responses=_grouped(results))
+        if self._urgent and self._exchange.version >= 16:
+            response.node_endpoints = self._leader_endpoints()
+        return response
+
+    @staticmethod
+    def _is_news(target: Target, data: PartitionData) -> bool:
+        return bool(
+            data.error_code
+            or data.records
+            or data.high_watermark != target.high_watermark
+            or data.log_start_offset != target.log_start_offset
+            or data.diverging_epoch.end_offset >= 0
+        )
+
+    def _leader_endpoints(self) -> list[NodeEndpoint]:
+        leaders = sorted({data.current_leader.leader_id for _, data, _ in self._results})
+        found = ((node, self._broker.endpoint(node, self._exchange.listener)) for node in leaders)
+        return [NodeEndpoint(node, endpoint.host, endpoint.port) for node, endpoint in found if endpoint is not None]
+
+
+def _grouped(results: list[tuple[Target, PartitionData, Partition | None]]) -> list[FetchableTopicResponse]:
+    """Neighbours of the same topic share an entry; order is kept."""
+    topics: list[FetchableTopicResponse] = []
+    last: str | bytes | None = None
+    for target, data, _ in results:
+        if target.topic != last or not topics:
+            last = target.topic
+            topics.append(FetchableTopicResponse(*topic_of(target), []))
+        topics[-1].partitions.append(data)
+    return topics

@@ -1,0 +1,154 @@
+"""Metadata 0–13: brokers, topics and leaders, as the listener that was asked sees them.
+
+Null topics mean all; in version 0 an empty list does. Topics that do not exist are created where both the client and
+auto.create.topics.enable allow it, and the answer waits for that. Topic ids: KIP-516.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from barnabas.broker.authorized import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS
+from barnabas.broker.context import Broker, Request
+from barnabas.core.metadata.image import MetadataImage, PartitionImage, TopicImage
+from barnabas.core.metadata.topics import check_name
+from barnabas.model.errors import ApiError, ErrorCode
+from barnabas.model.ids import INTERNAL_TOPICS, NO_LEADER, ZERO_UUID
+from barnabas.wire.api.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+
+def handle(broker: Broker, exchange: Request, request: MetadataRequest) -> MetadataResponse | None:
+    if request.topics is None or (exchange.version == 0 and not request.topics):
+        return _about_all(broker, exchange, request)
+    missing = _to_create(broker, exchange, request)
+    if not missing:
+        return _about(broker, exchange, request, {})
+    _create(broker, exchange, request, missing)
+    return None
+
+
+def _about_all(broker: Broker, exchange: Request, request: MetadataRequest) -> MetadataResponse:
+    plain = not (request.include_topic_authorized_operations or request.include_cluster_authorized_operations)
+    cached = broker.metadata_cache.get((exchange.version, exchange.listener)) if plain else None
+    if cached is not None:
+        return cached  # type: ignore[return-value]
+    response = _frame(broker, exchange, request)
+    response.topics = [_topic(broker.image, topic, exchange, request) for topic in broker.image.topics.values()]
+    if plain:
+        broker.metadata_cache[exchange.version, exchange.listener] = response
+    return response
+
+
+def _frame(broker: Broker, exchange: Request, request: MetadataRequest) -> MetadataResponse:
+    response = MetadataResponse(cluster_id=broker.cluster_id, controller_id=broker.node_id)
+    for node in broker.live_brokers():
+        endpoint = node.endpoint(exchange.listener)
+        if endpoint is not None:
+            response.brokers.append(MetadataResponseBroker(node.node_id, endpoint.host, endpoint.port, node.rack))
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
+    return response
+
+
+def _about(broker: Broker, exchange: Request, request: MetadataRequest, failures: dict[str, int]) -> MetadataResponse:
+    response = _frame(broker, exchange, request)
+    for wanted in request.topics or ():
+        topic, problem = _find(broker.image, wanted)
+        if topic is not None:
+            response.topics.append(_topic(broker.image, topic, exchange, request))
+        else:
+            code = failures.get(wanted.name or "", problem)
+            response.topics.append(MetadataResponseTopic(code, wanted.name, wanted.topic_id))
+    return response
+
+
+def _find(image: MetadataImage, wanted: MetadataRequestTopic) -> tuple[TopicImage | None, int]:
+    if wanted.name is None:
+        return image.topics_by_id.get(wanted.topic_id), ErrorCode.UNKNOWN_TOPIC_ID
+    if wanted.topic_id != ZERO_UUID:
+        return None, ErrorCode.INVALID_REQUEST
+    try:
+        check_name(wanted.name)
+    except ApiError as problem:
+        return None, problem.code
+    return image.topics.get(wanted.name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _topic(
+    image: MetadataImage, topic: TopicImage, exchange: Request, request: MetadataRequest
+) -> MetadataResponseTopic:
+    answer = MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=[_partition(image, number, state) for number, state in enumerate(topic.partitions)],
+    )
+    if request.include_topic_authorized_operations:
+        answer.topic_authorized_operations = ALL_TOPIC_OPERATIONS
+    return answer
+
+
+def _partition(image: MetadataImage, number: int, state: PartitionImage) -> MetadataResponsePartition:
+    brokers = image.brokers
+    offline = [node for node in state.replicas if node not in brokers or brokers[node].fenced]
+    return MetadataResponsePartition(
+        ErrorCode.LEADER_NOT_AVAILABLE if state.leader == NO_LEADER else 0,
+        number,
+        state.leader,
+        state.leader_epoch,
+        list(state.replicas),
+        list(state.in_sync_replicas),
+        offline,
+    )
+
+
+# Topics that come into being by being asked for
+
+
+def _to_create(broker: Broker, exchange: Request, request: MetadataRequest) -> list[str]:
+    if not broker.settings.auto_create_topics_enable or not request.allow_auto_topic_creation:
+        return []
+    wanted = dict.fromkeys(topic.name for topic in request.topics or () if topic.name)
+    names = (name for name in wanted if name is not None and name not in broker.image.topics)
+    return [name for name in names if name not in INTERNAL_TOPICS and _is_legal(name)]
+
+
+def _is_legal(name: str) -> bool:
+    try:
+        check_name(name)
+    except ApiError:
+        return False
+    return True
+
+
+def _create(broker: Broker, exchange: Request, request: MetadataRequest, names: list[str]) -> None:
+    from barnabas.wire.api.create_topics import CreatableTopic, CreateTopicsRequest  # noqa: PLC0415 -- rarely needed
+
+    def created(response: Any) -> None:
+        failures: dict[str, int] = {}
+        if isinstance(response, ApiError):
+            failures = dict.fromkeys(names, response.code)
+        else:
+            failures = {result.name: _visible(result.error_code) for result in response.topics if result.error_code}
+        exchange.reply(_about(broker, exchange, request, failures))
+
+    topics = [CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in names]
+    broker.to_controller(CreateTopicsRequest(topics=topics), created)
+
+
+def _visible(code: int) -> int:
+    """Why a topic could not be made is the administrator's business; a client may try again."""
+    if code in (ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.INVALID_REPLICATION_FACTOR):
+        return code
+    return (
+        ErrorCode.LEADER_NOT_AVAILABLE
+        if code == ErrorCode.TOPIC_ALREADY_EXISTS
+        else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    )

@@ -1,0 +1,150 @@
+"""Produce 3–13: appends record batches.
+
+Advertised from version 0, or older librdkafka stops compressing; versions below 3 carry message sets of the old formats
+and are refused. Idempotence: KIP-98, KIP-360. Error details: KIP-467. Leader hints: KIP-951. Topic ids: KIP-516.
+"""
+
+from __future__ import annotations
+
+from barnabas.broker.context import Broker, Request
+from barnabas.model.errors import ApiError, ErrorCode
+from barnabas.model.ids import INTERNAL_TOPICS
+from barnabas.runtime.partition import Partition
+from barnabas.runtime.purgatory import DelayedProduce
+from barnabas.wire.api.produce import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+
+ALL = -1
+
+
+def handle(broker: Broker, exchange: Request, request: ProduceRequest) -> ProduceResponse | None:
+    now_ms = broker.clock.now_ms()
+    waits: list[tuple[PartitionProduceResponse, Partition, int]] = []
+    response = ProduceResponse([])
+    for topic in request.topic_data:
+        response.responses.append(_append_topic(broker, exchange, request, topic, now_ms, waits, response))
+    if request.acks == 0:
+        _finish_unacknowledged(exchange, response)
+        return None
+    if not waits:
+        return response
+    _park(broker, exchange, request, response, waits)
+    return None
+
+
+def _append_topic(
+    broker: Broker,
+    exchange: Request,
+    request: ProduceRequest,
+    topic: TopicProduceData,
+    now_ms: int,
+    waits: list[tuple[PartitionProduceResponse, Partition, int]],
+    response: ProduceResponse,
+) -> TopicProduceResponse:
+    answers = []
+    for data in topic.partition_data:
+        answer = PartitionProduceResponse(data.index)
+        answers.append(answer)
+        partition = None
+        try:
+            partition = _find(broker, exchange, request, topic, data)
+            if data.records is None:
+                raise ApiError(ErrorCode.INVALID_RECORD, "Produce requests must carry a record batch")
+            appended = partition.append(data.records, now_ms)  # type: ignore[arg-type]  # always a view into the buffer
+        except ApiError as problem:
+            _refuse(answer, problem)
+            if problem.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and partition is not None:
+                _hint(broker, exchange, answer, partition, response)
+            continue
+        answer.base_offset = appended.first_offset
+        answer.log_append_time_ms = appended.log_append_time_ms
+        answer.log_start_offset = appended.log_start_offset
+        if appended.last_offset >= partition.high_watermark and request.acks:
+            waits.append((answer, partition, appended.last_offset))
+    return TopicProduceResponse(topic.name, topic.topic_id, answers)
+
+
+def _find(
+    broker: Broker, exchange: Request, request: ProduceRequest, topic: TopicProduceData, data: PartitionProduceData
+) -> Partition:
+    acks = request.acks
+    if exchange.version >= 13:
+        partition = broker.partitions.get_by_id(topic.topic_id, data.index)
+        if partition is None and topic.topic_id not in broker.image.topics_by_id:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
+    else:
+        partition = broker.partitions.get(topic.name, data.index)
+    if partition is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if acks not in (0, 1, ALL):
+        raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
+    if partition.name.topic in INTERNAL_TOPICS and exchange.client_id != "__admin_client":
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {partition.name.topic}")
+    if request.transactional_id is not None:
+        raise ApiError(ErrorCode.INVALID_TXN_STATE, "Transactions are not served by this version of Barnabas")
+    if acks == ALL and partition.in_sync_count < partition.min_in_sync_replicas:
+        raise ApiError(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"{partition.in_sync_count} in-sync replica(s) of {partition.name}, min.insync.replicas is "
+            f"{partition.min_in_sync_replicas}",
+        )
+    return partition
+
+
+def _refuse(answer: PartitionProduceResponse, problem: ApiError) -> None:
+    answer.error_code = problem.code
+    answer.error_message = problem.message
+    answer.base_offset = -1
+    if problem.code is ErrorCode.INVALID_RECORD and problem.message is not None:
+        answer.record_errors = [BatchIndexAndErrorMessage(0, problem.message)]
+
+
+def _hint(
+    broker: Broker, exchange: Request, answer: PartitionProduceResponse, partition: Partition, response: ProduceResponse
+) -> None:
+    """Tells a client that asked the wrong broker who leads, and where (KIP-951)."""
+    topic = broker.image.topics_by_id.get(partition.topic_id)
+    if topic is None:
+        return
+    state = topic.partitions[partition.name.partition]
+    answer.current_leader = LeaderIdAndEpoch(state.leader, state.leader_epoch)
+    endpoint = broker.endpoint(state.leader, exchange.listener)
+    if endpoint is not None and all(known.node_id != state.leader for known in response.node_endpoints):
+        response.node_endpoints.append(NodeEndpoint(state.leader, endpoint.host, endpoint.port))
+
+
+def _finish_unacknowledged(exchange: Request, response: ProduceResponse) -> None:
+    """acks=0 has no response at all; a client can learn of an error only by a closed connection."""
+    if any(answer.error_code for topic in response.responses for answer in topic.partition_responses):
+        exchange.close()
+    else:
+        exchange.no_reply()
+
+
+def _park(
+    broker: Broker,
+    exchange: Request,
+    request: ProduceRequest,
+    response: ProduceResponse,
+    waits: list[tuple[PartitionProduceResponse, Partition, int]],
+) -> None:
+    def finish(outcomes: dict[int, ErrorCode]) -> None:
+        for slot, outcome in outcomes.items():
+            if outcome:
+                waits[slot][0].error_code = outcome
+                waits[slot][0].base_offset = -1
+        exchange.reply(response)
+
+    deadline_ms = broker.clock.monotonic_ms() + max(0, request.timeout_ms)
+    delayed = DelayedProduce(len(waits), deadline_ms, broker.clock, finish)
+    for slot, (_, partition, last_offset) in enumerate(waits):
+        partition.when_committed(last_offset, delayed.outcome_of(slot))

@@ -1,0 +1,49 @@
+"""What can go wrong between a client and its brokers, in words that name the address or the thing asked about."""
+
+from __future__ import annotations
+
+from barnabas.model.errors import ApiError, ErrorCode
+
+
+class ClientError(Exception):
+    """Anything but an error code in a reply."""
+
+
+class BrokerUnavailable(ClientError):
+    """Nobody answers there: refused, unknown host, lost on the way, or silent for too long."""
+
+    def __init__(self, address: object, reason: object) -> None:
+        super().__init__(f"no broker answers at {address}: {reason}")
+        self.address = str(address)
+        self.reason = str(reason)
+
+
+class ProtocolError(ClientError):
+    """What came back is not what the protocol says: probably not a broker, or a broken one."""
+
+
+class UnsupportedApi(ClientError):
+    """The broker and this client have no version of an API in common."""
+
+
+class BrokerError(ApiError):
+    """A broker answered with an error code. ``subject`` is what was asked about: a topic, a partition."""
+
+    def __init__(self, code: ErrorCode | int, subject: str = "", message: str | None = None) -> None:
+        known = error_code(code)
+        super().__init__(known, message or "")
+        self.subject = subject
+
+    def __str__(self) -> str:
+        about = f"{self.subject}: " if self.subject else ""
+        if self.message:
+            return f"{about}{self.message.rstrip('.')} ({self.code.name})"
+        return f"{about}{self.code.name}"
+
+
+def error_code(number: int) -> ErrorCode:
+    """A code that this build does not know is one from a newer broker: nothing better can be said of it."""
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR

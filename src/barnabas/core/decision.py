@@ -1,0 +1,23 @@
+"""The shape of a decision: what a decide-and-replay machine answers (metadata, group, txn)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class Decision:
+    """What a machine decided about one request.
+
+    Durable state has not changed yet: it does when the runtime has appended ``records`` and replayed them.
+    """
+
+    records: Sequence[Any] = ()
+    replies: list[tuple[object, Any]] = field(default_factory=list)
+    """(token of a waiting request, its response): released when the high watermark passes what was seen."""
+    timers: Sequence[tuple[str, int]] = ()
+    """(name, monotonic deadline): the runtime calls ``decide`` with the timer's name then."""
+    effects: Sequence[Any] = ()
+    """What the runtime is asked to do outside, once the records are committed."""

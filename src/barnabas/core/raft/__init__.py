@@ -1,0 +1,1 @@
+"""Consensus over the metadata log, in KRaft's shape (KIP-595, KIP-853)."""

@@ -1,0 +1,1 @@
+"""Replication between the replicas of a partition."""

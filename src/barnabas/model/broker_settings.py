@@ -1,0 +1,268 @@
+"""The settings of a broker that have an effect here, with Kafka's names; those of our own begin with ``barnabas.``.
+
+Defaults are Kafka's except where ``kafka_default`` says what Kafka has. The defaults of topics (log.retention.ms and
+the like) are broker settings too: ``topic_defaults`` lists them from the topic settings' synonyms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from barnabas.model.settings import (
+    INT_MAX,
+    Setting,
+    Settings,
+    SettingType,
+    at_least,
+    between,
+    described,
+    one_of,
+    setting,
+)
+from barnabas.model.topic_settings import TopicSettings
+
+HOUR_MS = 3600 * 1000
+MINUTE_MS = 60 * 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSettings(Settings):
+    node_id: int = setting(
+        "node.id", SettingType.INT, 1, "The id of this node.", at_least(0), kafka_default="(required)"
+    )
+    broker_id: int = setting("broker.id", SettingType.INT, -1, "An older name of node.id; -1 leaves it to node.id.")
+    process_roles: tuple[str, ...] = setting(
+        "process.roles",
+        SettingType.LIST,
+        ("broker", "controller"),
+        "What this process is. This build runs both roles in one process.",
+        kafka_default="(required)",
+    )
+    listeners: tuple[str, ...] = setting(
+        "listeners",
+        SettingType.LIST,
+        ("PLAINTEXT://127.0.0.1:9092",),
+        "Where to listen: NAME://HOST:PORT, several by comma. Port 0 takes a free one.",
+        kafka_default="PLAINTEXT://:9092",
+    )
+    advertised_listeners: tuple[str, ...] | None = setting(
+        "advertised.listeners",
+        SettingType.LIST,
+        None,
+        "What clients of each listener are told to connect to, where it is not the address listened on.",
+    )
+    listener_security_protocol_map: tuple[str, ...] = setting(
+        "listener.security.protocol.map",
+        SettingType.LIST,
+        ("PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT"),
+        "The protocol of each listener by name. This build speaks PLAINTEXT.",
+        kafka_default="SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+    )
+    controller_listener_names: tuple[str, ...] = setting(
+        "controller.listener.names",
+        SettingType.LIST,
+        ("CONTROLLER",),
+        "Listeners that are the controller's. With one node nothing listens there.",
+        kafka_default="(required)",
+    )
+    broker_rack: str | None = setting("broker.rack", SettingType.STRING, None, "The rack this broker stands in.")
+    log_dir: tuple[str, ...] = setting(
+        "log.dir",
+        SettingType.LIST,
+        ("data",),
+        "The data folder, where log.dirs is not set.",
+        kafka_default="/tmp/kafka-logs",
+    )
+    log_dirs: tuple[str, ...] | None = setting("log.dirs", SettingType.LIST, None, "The data folders.")
+    num_partitions: int = setting(
+        "num.partitions", SettingType.INT, 1, "Partitions of a topic whose creator names no number.", at_least(1)
+    )
+    default_replication_factor: int = setting(
+        "default.replication.factor",
+        SettingType.INT,
+        1,
+        "Replicas of a topic whose creator names no number.",
+        at_least(1),
+    )
+    auto_create_topics_enable: bool = setting(
+        "auto.create.topics.enable", SettingType.BOOLEAN, True, "Create a topic when a client first asks for it."
+    )
+    delete_topic_enable: bool = setting(
+        "delete.topic.enable", SettingType.BOOLEAN, True, "Whether topics can be deleted."
+    )
+    broker_session_timeout_ms: int = setting(
+        "broker.session.timeout.ms",
+        SettingType.INT,
+        9000,
+        "A broker not heard of for this long is fenced.",
+        at_least(1),
+    )
+    broker_heartbeat_interval_ms: int = setting(
+        "broker.heartbeat.interval.ms", SettingType.INT, 2000, "How often a broker tells that it lives.", at_least(1)
+    )
+    connections_max_idle_ms: int = setting(
+        "connections.max.idle.ms", SettingType.LONG, 600000, "A connection idle for this long is closed.", at_least(1)
+    )
+    max_connections: int = setting(
+        "max.connections",
+        SettingType.INT,
+        INT_MAX,
+        "Connections at once; without it the descriptors at hand, less what the logs need, are the limit.",
+        at_least(1),
+        dynamic=True,
+    )
+    max_connections_per_ip: int = setting(
+        "max.connections.per.ip",
+        SettingType.INT,
+        INT_MAX,
+        "Connections at once from one address.",
+        at_least(0),
+        dynamic=True,
+    )
+    max_connections_per_ip_overrides: str = setting(
+        "max.connections.per.ip.overrides",
+        SettingType.STRING,
+        "",
+        "Limits of single addresses: host:number, by comma.",
+        dynamic=True,
+    )
+    socket_request_max_bytes: int = setting(
+        "socket.request.max.bytes", SettingType.INT, 104857600, "The largest request taken.", at_least(1)
+    )
+    socket_listen_backlog_size: int = setting(
+        "socket.listen.backlog.size", SettingType.INT, 50, "Connections that may wait to be accepted.", at_least(1)
+    )
+    frame_timeout_ms: int = setting(
+        "barnabas.frame.timeout.ms",
+        SettingType.LONG,
+        30000,
+        "A request must be complete this long after its first byte, or its connection is closed.",
+        at_least(1),
+    )
+    fetch_max_bytes: int = setting(
+        "fetch.max.bytes", SettingType.INT, 57671680, "The most bytes one fetch is answered with.", at_least(1024)
+    )
+    max_incremental_fetch_session_cache_slots: int = setting(
+        "max.incremental.fetch.session.cache.slots", SettingType.INT, 1000, "Fetch sessions kept.", at_least(0)
+    )
+    max_request_partition_size_limit: int = setting(
+        "max.request.partition.size.limit",
+        SettingType.INT,
+        2000,
+        "The most partitions that one DescribeTopicPartitions answer lists.",
+        at_least(1),
+    )
+    log_retention_check_interval_ms: int = setting(
+        "log.retention.check.interval.ms",
+        SettingType.LONG,
+        300000,
+        "How often old segments are looked for.",
+        at_least(1),
+    )
+    log_flush_offset_checkpoint_interval_ms: int = setting(
+        "log.flush.offset.checkpoint.interval.ms",
+        SettingType.INT,
+        60000,
+        "How often the recovery points are written: from there on a crash makes a log be checked.",
+        at_least(0),
+    )
+    producer_id_expiration_ms: int = setting(
+        "producer.id.expiration.ms",
+        SettingType.INT,
+        86400000,
+        "How long the state of a silent idempotent producer is kept.",
+        at_least(1),
+        dynamic=True,
+    )
+    metadata_log_max_record_bytes_between_snapshots: int = setting(
+        "metadata.log.max.record.bytes.between.snapshots",
+        SettingType.LONG,
+        20971520,
+        "Bytes of metadata log after which a snapshot is taken.",
+        at_least(1),
+    )
+    metadata_log_max_snapshot_interval_ms: int = setting(
+        "metadata.log.max.snapshot.interval.ms",
+        SettingType.LONG,
+        HOUR_MS,
+        "Time after which a snapshot is taken where the metadata log has grown; 0 takes none by time.",
+        at_least(0),
+    )
+    durable: bool = setting(
+        "barnabas.durable",
+        SettingType.BOOLEAN,
+        False,
+        "Sync every append of every topic before it is acknowledged: acknowledged survives a loss of power.",
+    )
+    validation: str = setting(
+        "barnabas.validation",
+        SettingType.STRING,
+        "records",
+        "What is checked of a produced batch: its header only, the records of uncompressed batches (records), or the "
+        "records of compressed ones too (all).",
+        one_of("header", "records", "all"),
+    )
+    event_loop: str = setting(
+        "barnabas.event.loop",
+        SettingType.STRING,
+        "auto",
+        "The event loop: uvloop where it is installed.",
+        one_of("auto", "uvloop", "asyncio"),
+    )
+    portable: bool = setting(
+        "barnabas.portable",
+        SettingType.BOOLEAN,
+        False,
+        "Use nothing that only Linux or a compiler gives: no sendfile, no native record check.",
+    )
+    open_files: int = setting(
+        "barnabas.open.files",
+        SettingType.INT,
+        0,
+        "Descriptors that the logs may hold open at once; 0 takes a share of what the process may open.",
+        between(0, INT_MAX),
+    )
+
+    @property
+    def id(self) -> int:
+        return self.broker_id if self.broker_id >= 0 else self.node_id
+
+    @property
+    def data_directories(self) -> tuple[str, ...]:
+        return self.log_dirs or self.log_dir
+
+
+TIME_ALIASES = {
+    # Kafka spells some times in several units; the finer one wins (key -> (canonical key, factor)).
+    "log.retention.minutes": ("log.retention.ms", MINUTE_MS),
+    "log.retention.hours": ("log.retention.ms", HOUR_MS),
+    "log.roll.hours": ("log.roll.ms", HOUR_MS),
+    "log.roll.jitter.hours": ("log.roll.jitter.ms", HOUR_MS),
+}
+
+
+def topic_defaults() -> dict[str, Setting]:
+    """The broker settings that give topics their defaults, by key."""
+    return {
+        entry.synonym: replace(entry, key=entry.synonym, synonym=None, dynamic=True)
+        for _, entry in described(TopicSettings).values()
+        if entry.synonym is not None
+    }
+
+
+def all_broker_settings() -> dict[str, Setting]:
+    """Every broker setting with an effect, by key."""
+    own = {key: entry for key, (_, entry) in described(BrokerSettings).items()}
+    return own | topic_defaults()
+
+
+def canonical(texts: dict[str, str]) -> dict[str, str]:
+    """Times in coarser units become the finer setting, unless that is given itself."""
+    result = {key: text for key, text in texts.items() if key not in TIME_ALIASES}
+    for key in sorted(TIME_ALIASES, reverse=True):  # minutes before hours: the finer unit wins
+        target, factor = TIME_ALIASES[key]
+        text = texts.get(key)
+        if text is not None and target not in result:
+            amount = Setting(key=key, type=SettingType.INT, default=0, documentation="").parse(text)
+            result[target] = str(amount * factor if amount >= 0 else amount)
+    return result

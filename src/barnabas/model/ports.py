@@ -1,0 +1,133 @@
+"""The ports: everything the machines and drivers need from outside arrives through these.
+
+Time, files and the network are arguments. The real ports live in ``app``; the simulator has fakes of
+the same shape, so that one seed replays any failure and minutes of cluster life cost milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
+
+Bytes: TypeAlias = bytes | bytearray | memoryview
+
+
+class DiskError(Exception):
+    """The disk refused or failed an operation: full, failing, gone, read-only.
+
+    What was asked for must be taken as not done. A write may have been done in part.
+    """
+
+    def __init__(self, operation: str, path: str, cause: BaseException | str) -> None:
+        super().__init__(f"{operation} {path}: {cause}")
+        self.operation = operation
+        self.path = path
+        self.cause = cause
+
+
+class FileMissing(DiskError):
+    """The file or folder is not there."""
+
+
+class File(Protocol):
+    """An open file. Offsets are explicit; there is no position that two users could fight over."""
+
+    @property
+    def path(self) -> str: ...
+
+    def size(self) -> int: ...
+
+    def read(self, size: int, offset: int) -> bytes:
+        """Up to ``size`` bytes at ``offset``; fewer only where the file ends."""
+
+    def write(self, chunks: Sequence[Bytes], offset: int) -> None:
+        """Writes all chunks one after the other at ``offset``, or raises DiskError.
+
+        A write that fails after some bytes has cut the file back to ``offset`` before it raises where
+        the disk still allows that; the owner must not append again unless it has checked the size.
+        """
+
+    def truncate(self, size: int) -> None: ...
+
+    def allocate(self, size: int) -> None:
+        """Reserves blocks for ``size`` bytes without changing what ``size()`` of the data means to us."""
+
+    def sync(self) -> None:
+        """Blocks until data and size are on the disk. Never called on the event loop's hot path."""
+
+    def start_writeback(self, offset: int, size: int) -> None:
+        """Asks the kernel to begin writing a range out; a hint that may do nothing."""
+
+    def is_cached(self, size: int, offset: int) -> bool:
+        """Whether reading that range now would not wait for the disk, as far as can be told."""
+
+    def fileno(self) -> int:
+        """A descriptor for sendfile; valid until ``release_fileno``. Raises DiskError where there is none."""
+
+    def release_fileno(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    """A file system. Paths are absolute, with ``/`` between their parts.
+
+    Every method raises DiskError (FileMissing where that is the reason) and nothing else.
+    """
+
+    def open(self, path: str, *, create: bool = False) -> File: ...
+
+    def read_file(self, path: str) -> bytes: ...
+
+    def write_file(self, path: str, content: Bytes, *, sync: bool = True) -> None:
+        """Replaces the file as a whole: a temporary beside it, synced, then renamed over it.
+
+        With ``sync`` the file and its folder are on the disk when this returns.
+        """
+
+    def exists(self, path: str) -> bool: ...
+
+    def list(self, path: str) -> list[str]:
+        """Names in a folder, sorted."""
+
+    def make_directory(self, path: str) -> None:
+        """Creates the folder and its missing parents; no error where it exists."""
+
+    def rename(self, old: str, new: str) -> None: ...
+
+    def remove(self, path: str) -> None:
+        """Removes a file; no error where it is missing already."""
+
+    def remove_tree(self, path: str) -> None: ...
+
+    def sync_directory(self, path: str) -> None: ...
+
+    def sync(self, file: File, then: Callable[[DiskError | None], None]) -> None:
+        """Syncs off the loop, then calls ``then`` on the loop. Syncs of one file asked for while one is
+        under way are answered together by the next."""
+
+    def free_bytes(self, path: str) -> tuple[int, int]:
+        """(total, usable) bytes of the file system that holds the path."""
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Clock(Protocol):
+    def now_ms(self) -> int:
+        """Wall-clock time in milliseconds since 1970; may jump."""
+
+    def monotonic_ms(self) -> int:
+        """Never goes back; the only clock for time-outs."""
+
+    def call_at(self, deadline_ms: int, callback: Callable[[], None]) -> Timer:
+        """Calls back on the loop once ``monotonic_ms()`` has reached the deadline."""
+
+
+class Random(Protocol):
+    """What the code uses of random.Random, which is the real port."""
+
+    def randrange(self, start: int, stop: int, /) -> int: ...
+
+    def randbytes(self, n: int, /) -> bytes: ...

@@ -1,0 +1,185 @@
+"""What a setting is: its key, type, default, documentation and validator stand together.
+
+Settings carry Kafka's names. A frozen class per room lists them as fields made by ``setting``; from those
+classes come parsing, validation, DescribeConfigs and the documentation page.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, Self, TypeVar
+
+LONG_MAX = (1 << 63) - 1
+INT_MAX = (1 << 31) - 1
+
+
+class SettingType(IntEnum):
+    """Numbers are those of the DescribeConfigs response (KIP-569)."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class InvalidSetting(ValueError):
+    """A value that a setting does not take. The message names the setting and the value."""
+
+    def __init__(self, key: str, value: object, reason: str) -> None:
+        super().__init__(f"Invalid value {value} for configuration {key}: {reason}")
+        self.key = key
+        self.value = value
+
+
+Check = Callable[[Any], str | None]
+"""Says what is wrong with a parsed value, or None."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    key: str
+    type: SettingType
+    default: Any
+    documentation: str
+    check: Check | None = None
+    synonym: str | None = None
+    """The broker setting that gives a topic setting its default."""
+    dynamic: bool = False
+    """Whether a broker takes a new value while it runs."""
+    kafka_default: Any = None
+    """What Kafka has, where our default differs."""
+
+    def parse(self, text: str | None) -> Any:
+        if text is None:
+            if self.default is not None:
+                raise InvalidSetting(self.key, text, "Value must be non-null")
+            return None
+        value = _parse(self.key, self.type, text.strip())
+        problem = self.check(value) if self.check else None
+        if problem:
+            raise InvalidSetting(self.key, text, problem)
+        return value
+
+    def render(self, value: Any) -> str | None:
+        """As Kafka writes it in DescribeConfigs."""
+        if value is None:
+            return None
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, tuple):
+            return ",".join(value)
+        return str(value)
+
+
+def _parse(key: str, kind: SettingType, text: str) -> Any:
+    try:
+        match kind:
+            case SettingType.BOOLEAN:
+                return {"true": True, "false": False}[text.lower()]
+            case SettingType.INT:
+                return _within(int(text), INT_MAX)
+            case SettingType.SHORT:
+                return _within(int(text), (1 << 15) - 1)
+            case SettingType.LONG:
+                return _within(int(text), LONG_MAX)
+            case SettingType.DOUBLE:
+                return float(text)
+            case SettingType.LIST:
+                return tuple(part.strip() for part in text.split(",") if part.strip())
+            case _:
+                return text
+    except (ValueError, KeyError):
+        raise InvalidSetting(key, text, f"Not a valid {kind.name.lower()}") from None
+
+
+def _within(number: int, maximum: int) -> int:
+    if not -maximum - 1 <= number <= maximum:
+        raise ValueError(number)
+    return number
+
+
+def at_least(minimum: float) -> Check:
+    return lambda value: None if value >= minimum else f"Value must be at least {minimum}"
+
+
+def between(minimum: float, maximum: float) -> Check:
+    return lambda value: None if minimum <= value <= maximum else f"Value must be between {minimum} and {maximum}"
+
+
+def one_of(*allowed: str) -> Check:
+    return lambda value: None if value in allowed else f"String must be one of: {', '.join(allowed)}"
+
+
+def each_of(*allowed: str) -> Check:
+    def check(value: tuple[str, ...]) -> str | None:
+        if not value:
+            return f"Value must contain at least one of: {', '.join(allowed)}"
+        if any(part not in allowed for part in value):
+            return f"String must be one of: {', '.join(allowed)}"
+        return None if len(set(value)) == len(value) else "Configuration values must not be duplicated"
+
+    return check
+
+
+T = TypeVar("T")
+
+
+def setting(
+    key: str,
+    kind: SettingType,
+    default: T,
+    documentation: str,
+    check: Check | None = None,
+    *,
+    synonym: str | None = None,
+    dynamic: bool = False,
+    kafka_default: object = None,
+) -> T:
+    """A field of a settings class."""
+    described = Setting(
+        key=key,
+        type=kind,
+        default=default,
+        documentation=documentation,
+        check=check,
+        synonym=synonym,
+        dynamic=dynamic,
+        kafka_default=kafka_default,
+    )
+    return field(default=default, metadata={"setting": described})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Base of the settings classes."""
+
+    @classmethod
+    def parse(cls, texts: Mapping[str, str], defaults: Self | None = None) -> Self:
+        """Values by Kafka's keys over ``defaults``; keys of other classes are passed over."""
+        known = described(cls)
+        given = {known[key][0]: known[key][1].parse(text) for key, text in texts.items() if key in known}
+        return dataclasses.replace(defaults, **given) if defaults is not None else cls(**given)
+
+    def rendered(self) -> dict[str, str | None]:
+        """Every value by its key, as text."""
+        return {key: entry.render(getattr(self, name)) for key, (name, entry) in described(type(self)).items()}
+
+
+_described: dict[type[Settings], dict[str, tuple[str, Setting]]] = {}
+
+
+def described(cls: type[Settings]) -> dict[str, tuple[str, Setting]]:
+    """Kafka's key -> (attribute, setting) of a settings class, in the order of its text."""
+    found = _described.get(cls)
+    if found is None:
+        entries = ((item.name, item.metadata["setting"]) for item in dataclasses.fields(cls) if item.metadata)
+        found = _described[cls] = {entry.key: (name, entry) for name, entry in entries}
+    return found

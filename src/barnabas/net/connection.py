@@ -1,0 +1,396 @@
+"""One client connection: frames in, frames out, in order.
+
+A connection without a partial frame owns no buffer: bytes are received into one that all connections share, and whole
+frames are handled in place. What is left of a frame moves to a buffer of the connection's own, which grows with the
+bytes that arrive, never with a length that is only claimed. Handlers get views into these buffers; no view outlives
+its handler.
+
+Replies leave in the order of the requests. While only pipelined requests (Produce) are parked, parsing goes on up to
+MAX_IN_FLIGHT; while any other is parked, or the peer does not read, it stops, and TCP carries the back-pressure.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import deque
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from barnabas.model.ports import DiskError
+from barnabas.net.api import Exchange
+from barnabas.wire import codec, header
+from barnabas.wire.schema import DecodeError, EncodeError, Message
+
+if TYPE_CHECKING:
+    from barnabas.net.listener import Listener
+
+MAX_IN_FLIGHT = 1000
+"""Parked Produce requests of one connection; librdkafka itself stops at as many."""
+MAX_QUEUED_BYTES = 1 << 20
+"""Replies that the peer has not read; beyond this its requests wait. File ranges count by their size."""
+COPY_LIMIT = 128 << 10
+"""File ranges up to this are read and sent with their neighbours; above, sendfile is cheaper."""
+SENDFILE_CHUNK = 4 << 20
+MAX_GATHERED = 64
+FIRST_BUFFER_LIMIT = 1 << 20
+"""A connection's buffer begins no larger than this, whatever size its frame claims."""
+SMALL_FRAME_LIMIT = 8 << 20
+"""Only Produce carries records: any other request above this is abuse."""
+PRODUCE_KEY = 0
+API_VERSIONS_KEY = 18
+
+_FRAME = Struct(">i")
+_KEY = Struct(">h")
+
+
+class Connection:
+    def __init__(self, listener: Listener, sock: socket.socket, peer: str) -> None:
+        self.listener_name = listener.name
+        self.peer = peer
+        self.is_open = True
+        self.software = ("unknown", "unknown")
+        """Name and version of the client's library, told in ApiVersions (KIP-511)."""
+        self._listener = listener
+        self._loop = listener.loop
+        self._apis = listener.apis
+        self._socket = sock
+        self._fd = sock.fileno()
+        self._buffer: bytearray | None = None
+        self._view = memoryview(b"")
+        self._start = 0
+        self._end = 0
+        self._in_flight: deque[Exchange] = deque()
+        self._stopped_by: Exchange | None = None
+        """The parked request that stops parsing."""
+        self._out: deque[Any] = deque()
+        self._out_bytes = 0
+        self._reading = True
+        self._writing = False
+        self._handling = False
+        self._waiting_for_disk = False
+        self.last_active = listener.now()
+        self.frame_since: float | None = None
+        """When the frame that is not complete yet began."""
+        self._loop.add_reader(self._fd, self._on_readable)
+
+    # Receiving
+
+    def _on_readable(self) -> None:
+        own = self._buffer is not None
+        view = self._view if own else self._listener.scratch_view
+        if own and self._end == len(view):
+            if not self._make_room():
+                return
+            view = self._view
+        end = self._end if own else 0
+        try:
+            count = self._socket.recv_into(view[end:])
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self.close()
+            return
+        if count == 0:
+            self.close()
+            return
+        self.last_active = self._listener.now()
+        if own:
+            self._end = end + count
+            self._handle_own()
+        else:
+            done = self._handle_frames(view, 0, count)
+            if self.is_open and done < count:
+                self._keep(view[done:count])
+
+    def _handle_own(self) -> None:
+        before = self._start
+        self._start = self._handle_frames(self._view, before, self._end)
+        if self._start == self._end:
+            self._start = self._end = 0
+            self.frame_since = None
+        elif self._start != before:
+            self.frame_since = self._listener.now()
+
+    def _keep(self, rest: memoryview) -> None:
+        """Moves what is left of a frame out of the shared buffer."""
+        size = len(rest)
+        wanted = _FRAME.unpack_from(rest)[0] + 4 if size >= 4 else 0
+        self._buffer = bytearray(max(2 * size, min(wanted, FIRST_BUFFER_LIMIT)))
+        self._view = memoryview(self._buffer)
+        self._view[:size] = rest
+        self._start, self._end = 0, size
+        self.frame_since = self._listener.now()
+
+    def _make_room(self) -> bool:
+        """The buffer is full. Moves its rest to the front, or doubles it for the frame that is still arriving."""
+        rest = self._end - self._start
+        if self._start:
+            self._view[:rest] = bytes(self._view[self._start : self._end])
+        elif not self._may_parse():
+            self._pause_reading()
+            return False
+        else:
+            grown = bytearray(2 * len(self._view))
+            grown[:rest] = self._view
+            self._buffer, self._view = grown, memoryview(grown)
+        self._start, self._end = 0, rest
+        return True
+
+    def release_buffer(self) -> None:
+        """Called now and then for connections that are quiet: memory of past bursts goes back."""
+        if self._buffer is not None and self._start == self._end:
+            self._buffer, self._view = None, memoryview(b"")
+            self._start = self._end = 0
+
+    # Handling
+
+    def _handle_frames(self, view: memoryview, start: int, end: int) -> int:
+        """Handles whole frames; returns where the first one that is not handled begins."""
+        self._handling = True
+        try:
+            while self.is_open and self._may_parse():
+                if end - start < 4:
+                    break
+                size = _FRAME.unpack_from(view, start)[0]
+                if size <= 0 or size > self._listener.limits.max_frame_bytes:
+                    self._refuse(f"a frame of {size} bytes")
+                    break
+                stop = start + 4 + size
+                if stop > end:
+                    self._check_partial(view, start, end, size)
+                    break
+                self._handle(view, start + 4, stop)
+                start = stop
+        finally:
+            self._handling = False
+        if self.is_open:
+            self._send_ready()
+        return start
+
+    def _may_parse(self) -> bool:
+        return self._stopped_by is None and len(self._in_flight) < MAX_IN_FLIGHT and self._out_bytes < MAX_QUEUED_BYTES
+
+    def _check_partial(self, view: memoryview, start: int, end: int, size: int) -> None:
+        if size > SMALL_FRAME_LIMIT and end - start >= 6 and _KEY.unpack_from(view, start + 4)[0] != PRODUCE_KEY:
+            self._refuse(f"a request other than Produce of {size} bytes")
+
+    def _handle(self, view: memoryview, start: int, stop: int) -> None:
+        try:
+            key, version, correlation_id, client_id, position = header.decode_request_header(view, start, stop)
+        except DecodeError as problem:
+            self._refuse(f"a request header that cannot be read: {problem}")
+            return
+        api = self._apis.get(key)
+        if api is None or not api.min_version <= version <= api.max_version:
+            if key != API_VERSIONS_KEY or api is None:
+                self._refuse(f"{api.name if api else f'API key {key}'} version {version}, which is not served")
+                return
+            # An unknown version of ApiVersions is answered in version 0 with error 35, so that any client can learn.
+            api.load()
+            self._answer(Exchange(self, api, 0, correlation_id, client_id), None)
+            return
+        exchange = Exchange(self, api, version, correlation_id, client_id)
+        try:
+            request, _ = codec.reader(api.request or api.load(), version)(view, position, stop)
+        except DecodeError as problem:
+            self._refuse(f"a malformed {api.name} request version {version}: {problem}")
+            return
+        self._answer(exchange, request)
+
+    def _answer(self, exchange: Exchange, request: Message | None) -> None:
+        try:
+            response = exchange.api.handle(exchange, request)
+        except Exception as problem:
+            self._listener.report_bug(self, exchange, problem)
+            self.close()
+            return
+        if not self.is_open:
+            return
+        if response is not None:
+            self._encode(exchange, response)
+        if exchange.chunks is not None and not self._in_flight:
+            self._queue(exchange)
+            return
+        self._in_flight.append(exchange)
+        if exchange.chunks is None and not exchange.api.pipelined:
+            self._stopped_by = exchange
+
+    def _refuse(self, reason: str) -> None:
+        self._listener.report_refusal(self, reason)
+        self.close()
+
+    # Answering
+
+    def complete(self, exchange: Exchange, response: Message) -> None:
+        """The reply of a parked request has come."""
+        if not self.is_open or exchange.chunks is not None:
+            return
+        self._encode(exchange, response)
+        if self._handling or not self.is_open:
+            return
+        self._drain_ready()
+        if self._stopped_by is exchange:
+            self._stopped_by = None
+        self._resume()
+
+    def _encode(self, exchange: Exchange, response: Message) -> None:
+        try:
+            chunks = header.frame_response(response, exchange.version, exchange.correlation_id)
+        except EncodeError as problem:
+            self._listener.report_bug(self, exchange, problem)
+            self.close()
+            return
+        exchange.chunks = chunks
+        exchange.size = codec.size(chunks)
+
+    def _drain_ready(self) -> None:
+        while self._in_flight and self._in_flight[0].chunks is not None:
+            self._queue(self._in_flight.popleft())
+
+    def _queue(self, exchange: Exchange) -> None:
+        if exchange.chunks:
+            self._out.extend(exchange.chunks)
+            self._out_bytes += exchange.size
+
+    def _resume(self) -> None:
+        """Something that held parsing back may be gone."""
+        if self._start < self._end and self._may_parse() and not self._handling:
+            self.frame_since = self._listener.now()
+            self._handle_own()
+        else:
+            self._send_ready()
+        if self.is_open and not self._reading and self._may_parse():
+            self._reading = True
+            self._loop.add_reader(self._fd, self._on_readable)
+
+    def _pause_reading(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._fd)
+
+    # Sending
+
+    def _send_ready(self) -> None:
+        self._drain_ready()
+        if self._out and not self._writing and not self._waiting_for_disk:
+            self._send()
+
+    def _send(self) -> None:
+        """Sends until all is out, the socket is full, or a file range must come from the disk first."""
+        out = self._out
+        try:
+            while out:
+                if isinstance(out[0], bytes | bytearray | memoryview):
+                    sent = self._send_gathered()
+                else:
+                    sent = self._send_range(out[0])
+                if sent < 0:
+                    return
+                self._out_bytes = max(0, self._out_bytes - sent)
+        except (BlockingIOError, InterruptedError):
+            self._wait_writable()
+            return
+        except OSError:
+            self.close()
+            return
+        except DiskError as problem:
+            self._listener.report_refusal(self, f"reading its answer failed: {problem}")
+            self.close()
+            return
+        self._out_bytes = 0
+        if self._writing:
+            self._writing = False
+            self._loop.remove_writer(self._fd)
+
+    def _send_gathered(self) -> int:
+        """Everything up to the next large file range in one call; small ranges are read into it."""
+        out = self._out
+        gathered: list[Any] = []
+        while out and len(gathered) < MAX_GATHERED:
+            chunk = out[0]
+            if not isinstance(chunk, bytes | bytearray | memoryview):
+                if chunk.size > COPY_LIMIT or not _is_cached(chunk):
+                    break
+                chunk = chunk.read()
+            gathered.append(chunk)
+            out.popleft()
+        try:
+            sent = os.writev(self._fd, gathered) if len(gathered) > 1 else os.write(self._fd, gathered[0])
+        except (BlockingIOError, InterruptedError):
+            out.extendleft(reversed(gathered))
+            raise
+        rest = sent
+        for number, chunk in enumerate(gathered):
+            if rest < len(chunk):
+                out.extendleft(reversed(gathered[number + 1 :]))
+                out.appendleft(memoryview(chunk)[rest:])
+                self._wait_writable()
+                self._out_bytes = max(0, self._out_bytes - sent)
+                return -1
+            rest -= len(chunk)
+        return sent
+
+    def _send_range(self, chunk: Any) -> int:
+        if not _is_cached(chunk):
+            self._waiting_for_disk = True
+            self._listener.read_ahead(chunk, self._on_read_ahead)
+            return -1
+        if chunk.size <= COPY_LIMIT or not self._listener.sendfile:
+            self._out[0] = chunk.read()
+            return 0
+        try:
+            sent = os.sendfile(self._fd, chunk.file.fileno(), chunk.position, min(chunk.size, SENDFILE_CHUNK))
+        finally:
+            chunk.file.release_fileno()
+        if sent == 0:
+            raise DiskError("sendfile", chunk.file.path, f"ends before {chunk.position + chunk.size}")
+        chunk.position += sent
+        chunk.size -= sent
+        if chunk.size == 0:
+            self._out.popleft()
+        return sent
+
+    def _on_read_ahead(self) -> None:
+        self._waiting_for_disk = False
+        if self.is_open:
+            self._send()
+            self._resume()
+
+    def _wait_writable(self) -> None:
+        if not self._writing:
+            self._writing = True
+            self._loop.add_writer(self._fd, self._on_writable)
+
+    def _on_writable(self) -> None:
+        self.last_active = self._listener.now()
+        if not self._waiting_for_disk:
+            self._send()
+        if self.is_open and not self._writing:
+            self._resume()
+
+    # The end
+
+    def close(self) -> None:
+        if not self.is_open:
+            return
+        self.is_open = False
+        self._loop.remove_reader(self._fd)
+        self._loop.remove_writer(self._fd)
+        self._socket.close()
+        self._out.clear()
+        self._in_flight.clear()
+        self._listener.forget(self)
+
+    @property
+    def waits_for_peer(self) -> bool:
+        """A frame has begun and it is the peer's turn to finish it."""
+        return self.frame_since is not None and self._may_parse()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._in_flight and not self._out
+
+
+def _is_cached(chunk: Any) -> bool:
+    return bool(chunk.file.is_cached(chunk.size, chunk.position))

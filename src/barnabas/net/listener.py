@@ -1,0 +1,190 @@
+"""Listeners: accept connections within limits, watch over them, close them.
+
+Limits hold over all listeners of a process together: they share one ConnectionLimits. Without max.connections the
+descriptors at hand, less what the logs need, are the cap; at the cap the accept queue of the kernel waits, so that
+those who are connected are served on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from barnabas.net.api import Apis, Exchange
+from barnabas.net.connection import Connection
+
+SCRATCH_BYTES = 256 << 10
+ACCEPT_PAUSE_S = 0.1
+MAX_ACCEPTS_AT_ONCE = 64
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+ReadAhead = Callable[[Any, Callable[[], None]], None]
+"""Reads a file range off the loop, then calls back on it."""
+Log = Callable[..., None]
+
+
+@dataclass(slots=True, kw_only=True)
+class ConnectionLimits:
+    max_frame_bytes: int = 100 << 20
+    max_connections: int = 1 << 31
+    """Beyond this many, new ones wait in the kernel's queue."""
+    max_connections_per_ip: int = 1 << 31
+    max_connections_per_ip_overrides: dict[str, int] = field(default_factory=dict)
+    max_idle_ms: int = 600_000
+    frame_timeout_ms: int = 30_000
+    open: set[Connection] = field(default_factory=set)
+    per_ip: Counter[str] = field(default_factory=Counter)
+
+    def allows(self, peer: str) -> bool:
+        return self.per_ip[peer] < self.max_connections_per_ip_overrides.get(peer, self.max_connections_per_ip)
+
+    @property
+    def full(self) -> bool:
+        return len(self.open) >= self.max_connections
+
+
+class Listener:
+    def __init__(
+        self,
+        *,
+        name: str,
+        sock: socket.socket,
+        loop: asyncio.AbstractEventLoop,
+        apis: Apis,
+        limits: ConnectionLimits,
+        read_ahead: ReadAhead,
+        log: Log,
+        sendfile: bool = True,
+    ) -> None:
+        self.name = name
+        self.loop = loop
+        self.apis = apis
+        self.limits = limits
+        self.read_ahead = read_ahead
+        self.sendfile = sendfile
+        self.scratch_view = memoryview(bytearray(SCRATCH_BYTES))
+        self._socket = sock
+        self._log = log
+        self._accepting = False
+        self._sweep: asyncio.TimerHandle | None = None
+        self._closed = False
+        self._refusals = 0
+
+    @property
+    def port(self) -> int:
+        return int(self._socket.getsockname()[1])
+
+    def now(self) -> float:
+        return self.loop.time()
+
+    def start(self) -> None:
+        self._socket.setblocking(False)
+        self._accept_on()
+        self._schedule_sweep()
+
+    # Accepting
+
+    def _accept_on(self) -> None:
+        if not self._accepting and not self._closed:
+            self._accepting = True
+            self.loop.add_reader(self._socket.fileno(), self._accept)
+
+    def _accept_off(self) -> None:
+        if self._accepting:
+            self._accepting = False
+            self.loop.remove_reader(self._socket.fileno())
+
+    def _accept(self) -> None:
+        for _ in range(MAX_ACCEPTS_AT_ONCE):
+            if self.limits.full:
+                self._pause(f"{len(self.limits.open)} connections are open, which is the limit")
+                return
+            try:
+                sock, address = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as problem:
+                if problem.errno not in _EXHAUSTED:
+                    raise
+                self._pause(f"accepting failed: {problem}")
+                return
+            self._admit(sock, str(address[0]))
+
+    def _pause(self, reason: str) -> None:
+        self._log("accepting paused", listener=self.name, reason=reason)
+        self._accept_off()
+        self.loop.call_later(ACCEPT_PAUSE_S, self._accept_on)
+
+    def _admit(self, sock: socket.socket, peer: str) -> None:
+        if not self.limits.allows(peer):
+            sock.close()
+            return
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.limits.per_ip[peer] += 1
+        self.limits.open.add(Connection(self, sock, peer))
+
+    # Watching
+
+    def _schedule_sweep(self) -> None:
+        every_ms = min(self.limits.frame_timeout_ms, self.limits.max_idle_ms) / 4
+        self._sweep = self.loop.call_later(min(5.0, max(0.05, every_ms / 1000)), self._on_sweep)
+
+    def _on_sweep(self) -> None:
+        """Closes connections whose frame takes too long or that are idle, and takes back quiet ones' buffers."""
+        now = self.now()
+        frame_before = now - self.limits.frame_timeout_ms / 1000
+        idle_before = now - self.limits.max_idle_ms / 1000
+        for connection in [each for each in self.limits.open if each.listener_name == self.name]:
+            if connection.waits_for_peer and (connection.frame_since or now) < frame_before:
+                self.report_refusal(connection, f"a frame not complete within {self.limits.frame_timeout_ms} ms")
+                connection.close()
+            elif connection.is_idle and connection.last_active < idle_before:
+                connection.close()
+            elif connection.last_active < now - 5:
+                connection.release_buffer()
+        self._schedule_sweep()
+
+    def forget(self, connection: Connection) -> None:
+        self.limits.open.discard(connection)
+        self.limits.per_ip[connection.peer] -= 1
+        if self.limits.per_ip[connection.peer] <= 0:
+            del self.limits.per_ip[connection.peer]
+
+    # Telling
+
+    def report_refusal(self, connection: Connection, reason: str) -> None:
+        """A peer's fault. Told in powers of two, so that an attack cannot fill the log."""
+        self._refusals += 1
+        if self._refusals & (self._refusals - 1) == 0:
+            self._log("connection closed", peer=connection.peer, reason=reason, refusals=self._refusals)
+
+    def report_bug(self, connection: Connection, exchange: Exchange, problem: Exception) -> None:
+        self._log(
+            "request failed",
+            api=exchange.api.name,
+            version=exchange.version,
+            client=exchange.client_id,
+            peer=connection.peer,
+            exc_info=problem,
+        )
+
+    # The end
+
+    def stop_accepting(self) -> None:
+        self._closed = True
+        self._accept_off()
+        self._socket.close()
+
+    def close(self) -> None:
+        if not self._closed:
+            self.stop_accepting()
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for connection in [each for each in self.limits.open if each.listener_name == self.name]:
+            connection.close()

@@ -1,0 +1,161 @@
+"""Snapshots of the metadata log: ``<end offset>-<epoch>.checkpoint``, in Kafka's form (KIP-630, KIP-853).
+
+A control batch opens (snapshot header, kraft.version, voters), the records of the image follow, a control batch closes.
+The one at 0-0 is written when a folder is formatted and is the only place of the first voters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from barnabas.core.metadata import records as framing
+from barnabas.core.raft.machine import Voter
+from barnabas.model.ports import Disk, DiskError
+from barnabas.wire import batch, codec, records
+from barnabas.wire.records import ControlType, Record
+from barnabas.wire.schema import Message
+from barnabas.wire.stored import raft
+
+KRAFT_VERSION = 1
+MAX_BATCH_BYTES = 1 << 20
+"""Records beyond this go into a further batch: each must fit a fetch of the metadata log."""
+
+_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+
+Endpoints = Sequence[tuple[str, str, int]]
+"""(listener, host, port) of the voter."""
+
+
+@dataclass(slots=True)
+class Snapshot:
+    end_offset: int
+    raft_epoch: int
+    timestamp_ms: int = 0
+    voters: tuple[Voter, ...] = ()
+    records: list[Message] = field(default_factory=list)
+
+
+class CorruptSnapshot(Exception):
+    """A snapshot that cannot be read: the folder has been damaged from outside."""
+
+
+def file_name(end_offset: int, raft_epoch: int) -> str:
+    return f"{end_offset:020d}-{raft_epoch:010d}.checkpoint"
+
+
+def list_snapshots(disk: Disk, directory: str) -> list[tuple[int, int]]:
+    """(end offset, epoch) of each snapshot in the folder, oldest first."""
+    found = [match for name in disk.list(directory) if (match := _NAME.fullmatch(name))]
+    return sorted((int(match[1]), int(match[2])) for match in found)
+
+
+def control_batch(
+    entries: Iterable[tuple[ControlType, bytes]], *, base_offset: int, leader_epoch: int, timestamp_ms: int
+) -> bytes:
+    listed = [
+        Record(base_offset + n, timestamp_ms, records.control_key(kind), value)
+        for n, (kind, value) in enumerate(entries)
+    ]
+    return records.encode_batch(listed, base_offset=base_offset, leader_epoch=leader_epoch, control=True)
+
+
+def data_batches(
+    values: Iterable[bytes], *, base_offset: int, leader_epoch: int, timestamp_ms: int
+) -> Iterable[tuple[int, bytes]]:
+    """(next offset, batch) for framed records, split at MAX_BATCH_BYTES."""
+    builder = records.BatchBuilder(base_offset=base_offset)
+    for value in values:
+        if builder.count and builder.size + len(value) > MAX_BATCH_BYTES:
+            yield builder.next_offset, builder.build(leader_epoch=leader_epoch)
+            builder = records.BatchBuilder(base_offset=builder.next_offset)
+        builder.append(timestamp_ms, None, value)
+    if builder.count:
+        yield builder.next_offset, builder.build(leader_epoch=leader_epoch)
+
+
+def quorum_entries(voters: Sequence[Voter], endpoints: Endpoints) -> list[tuple[ControlType, bytes]]:
+    """kraft.version and the voters, as control records."""
+    version = raft.KRaftVersionRecord(kraft_version=KRAFT_VERSION)
+    listed = raft.VotersRecord(
+        voters=[
+            raft.VotersVoter(
+                voter_id=voter.node_id,
+                voter_directory_id=voter.directory_id,
+                endpoints=[raft.Endpoint(name=name, host=host, port=port) for name, host, port in endpoints],
+                kraft_version_feature=raft.KRaftVersionFeature(
+                    min_supported_version=0, max_supported_version=KRAFT_VERSION
+                ),
+            )
+            for voter in voters
+        ]
+    )
+    return [
+        (ControlType.KRAFT_VERSION, codec.encode_bytes(version, 0)),
+        (ControlType.KRAFT_VOTERS, codec.encode_bytes(listed, 0)),
+    ]
+
+
+def write(
+    disk: Disk,
+    path: str,
+    contents: Iterable[Message],
+    *,
+    raft_epoch: int,
+    timestamp_ms: int,
+    quorum: Iterable[tuple[ControlType, bytes]] = (),
+) -> None:
+    header = raft.SnapshotHeaderRecord(last_contained_log_timestamp=timestamp_ms)
+    opening = [(ControlType.SNAPSHOT_HEADER, codec.encode_bytes(header, 0)), *quorum]
+    place = {"leader_epoch": raft_epoch, "timestamp_ms": timestamp_ms}
+    whole = bytearray(control_batch(opening, base_offset=0, **place))
+    offset = len(opening)
+    framed = (framing.encode(record) for record in contents)
+    for next_offset, encoded in data_batches(framed, base_offset=offset, **place):
+        offset = next_offset
+        whole += encoded
+    footer = [(ControlType.SNAPSHOT_FOOTER, codec.encode_bytes(raft.SnapshotFooterRecord(), 0))]
+    whole += control_batch(footer, base_offset=offset, **place)
+    disk.write_file(path, whole)
+
+
+def read(disk: Disk, path: str, end_offset: int = 0, raft_epoch: int = 0) -> Snapshot:
+    content = disk.read_file(path)
+    snapshot = Snapshot(end_offset, raft_epoch)
+    complete = False
+    for position, header in batch.iterate(content):
+        if not batch.check_crc(content, position, header.size):
+            raise CorruptSnapshot(f"{path}: checksum of the batch at {position} does not match")
+        for record in records.decode_batch(content, position):
+            if not header.is_control:
+                snapshot.records.append(framing.decode(record.value or b""))
+                continue
+            kind = records.read_control_type(record)
+            complete = kind is ControlType.SNAPSHOT_FOOTER
+            _read_control(snapshot, kind, record.value or b"")
+    if not complete:
+        raise CorruptSnapshot(f"{path}: ends before its footer")
+    return snapshot
+
+
+def _read_control(snapshot: Snapshot, kind: ControlType | None, value: bytes) -> None:
+    if kind is ControlType.SNAPSHOT_HEADER:
+        snapshot.timestamp_ms = codec.decode(raft.SnapshotHeaderRecord, 0, value)[0].last_contained_log_timestamp
+    elif kind is ControlType.KRAFT_VOTERS:
+        snapshot.voters = read_voters(value)
+
+
+def read_voters(value: bytes) -> tuple[Voter, ...]:
+    listed, _ = codec.decode(raft.VotersRecord, 0, value)
+    return tuple(Voter(voter.voter_id, voter.voter_directory_id) for voter in listed.voters)
+
+
+def remove_older(disk: Disk, directory: str, end_offset: int) -> None:
+    """Snapshots before the one at ``end_offset``; a failure leaves a file too many, which is no harm."""
+    for other_end, other_epoch in list_snapshots(disk, directory):
+        if other_end < end_offset:
+            try:
+                disk.remove(f"{directory}/{file_name(other_end, other_epoch)}")
+            except DiskError:
+                return

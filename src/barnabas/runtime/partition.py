@@ -1,0 +1,263 @@
+"""A partition that this broker holds: its log, its leadership, and who waits for it.
+
+Appends and reads happen at once; what has to wait (an acknowledgement for the high watermark, a fetch for bytes) is
+told when the high watermark moves. Where flush.messages or flush.ms makes a flush due, the leader's share of the high
+watermark, and with it acknowledgement and visibility, waits until the flush is done; appends that come meanwhile share
+the next one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from barnabas.core.replication.leader import LeaderState
+from barnabas.model.errors import ApiError, ErrorCode
+from barnabas.model.ids import TopicPartition, Uuid
+from barnabas.model.ports import Clock, Disk, DiskError
+from barnabas.model.settings import LONG_MAX
+from barnabas.model.topic_settings import TopicSettings
+from barnabas.storage.errors import LogOffline
+from barnabas.storage.log import Appended, Log
+from barnabas.storage.lookup import TimestampOffset
+from barnabas.storage.producer_state import Origin, ProducerEntry
+from barnabas.storage.reading import ReadResult
+
+
+@contextmanager
+def _storage_errors() -> Iterator[None]:
+    """The room's border: handlers know error codes, and none of the storage's exceptions."""
+    try:
+        yield
+    except (DiskError, LogOffline) as problem:
+        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem)) from problem
+
+
+class FetchWaiter(Protocol):
+    def grown(self, partition: Partition, grown_bytes: int) -> None:
+        """More of the partition can be seen than before."""
+
+    def disturbed(self) -> None:
+        """The partition changed in another way (leadership, deletion): answer now."""
+
+
+class Partition:
+    def __init__(self, *, log: Log, topic_id: Uuid, node_id: int, disk: Disk, clock: Clock) -> None:
+        self.name: TopicPartition = log.partition
+        self.topic_id = topic_id
+        self.log = log
+        self.high_watermark = log.log_start_offset
+        self.leader: LeaderState | None = None
+        self.leader_epoch = -1
+        self.in_sync_count = 0
+        self._node_id = node_id
+        self._disk = disk
+        self._clock = clock
+        self._waiting_fetches: dict[FetchWaiter, None] = {}
+        self._waiting_produces: deque[tuple[int, Callable[[ErrorCode], None]]] = deque()
+        self._unseen_bytes = 0
+        """Appended, and not yet told to those who wait."""
+        self._flushing = False
+        self._flush_timer_set = False
+        self._learn_settings(log.settings)
+
+    # Settings and leadership
+
+    def update_settings(self, settings: TopicSettings) -> None:
+        self.log.update_settings(settings)
+        self._learn_settings(settings)
+
+    def _learn_settings(self, settings: TopicSettings) -> None:
+        self._flushes = settings.flush_messages != LONG_MAX or settings.flush_ms != LONG_MAX
+        self.min_in_sync_replicas = settings.min_insync_replicas
+
+    def lead(self, leader_epoch: int, in_sync_replicas: tuple[int, ...]) -> None:
+        """Becomes leader. With no other in-sync replica the whole log is committed; it is durable by recovery."""
+        if self.leader is not None and leader_epoch == self.leader_epoch:
+            return
+        self.leader_epoch = leader_epoch
+        self.in_sync_count = len(in_sync_replicas)
+        self.log.assign_epoch_start(leader_epoch)
+        self.leader = LeaderState(self._node_id, leader_epoch, in_sync_replicas, self.high_watermark)
+        self._advance(self.log.log_end_offset)
+
+    def stop(self, reason: ErrorCode) -> None:
+        """No longer served here: everyone who waits is answered."""
+        self.leader = None
+        waiting, self._waiting_produces = self._waiting_produces, deque()
+        for _, then in waiting:
+            then(reason)
+        for waiter in list(self._waiting_fetches):
+            waiter.disturbed()
+
+    def check_leader(self, current_leader_epoch: int = -1) -> LeaderState:
+        """For a client that names the epoch it knows (KIP-320): it must be ours."""
+        leader = self.leader
+        if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
+            stale = current_leader_epoch < self.leader_epoch
+            raise ApiError(ErrorCode.FENCED_LEADER_EPOCH if stale else ErrorCode.UNKNOWN_LEADER_EPOCH)
+        if leader is None:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return leader
+
+    # Appending
+
+    def append(self, batch: memoryview, now_ms: int, origin: Origin = Origin.CLIENT) -> Appended:
+        """Raises ApiError; a log that went offline answers KAFKA_STORAGE_ERROR."""
+        leader = self.leader
+        if leader is None:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        try:
+            appended = self.log.append_as_leader(batch, leader.leader_epoch, now_ms, origin=origin)
+        except (DiskError, LogOffline) as problem:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem)) from problem
+        if not appended.duplicate:
+            self._unseen_bytes += appended.size
+            if self._flushes:
+                self._gate(now_ms)
+            else:
+                self._advance(self.log.log_end_offset)
+        return appended
+
+    def when_committed(self, last_offset: int, then: Callable[[ErrorCode], None]) -> None:
+        """Calls ``then`` with the outcome: at once, or when the high watermark has passed ``last_offset``."""
+        if last_offset < self.high_watermark:
+            then(ErrorCode.NONE)
+        else:
+            self._waiting_produces.append((last_offset, then))
+
+    def _advance(self, offset: int) -> None:
+        leader = self.leader
+        if leader is None or not leader.advance(self._node_id, offset):
+            return
+        self.high_watermark = leader.high_watermark
+        while self._waiting_produces and self._waiting_produces[0][0] < self.high_watermark:
+            self._waiting_produces.popleft()[1](ErrorCode.NONE)
+        grown, self._unseen_bytes = self._unseen_bytes, 0
+        if self._waiting_fetches:
+            for waiter in list(self._waiting_fetches):
+                waiter.grown(self, grown)
+
+    # Flushing
+
+    def _gate(self, now_ms: int) -> None:
+        if self._flushing:
+            return
+        if self.log.flush_due(now_ms):
+            self.flush()
+            return
+        self._advance(self.log.log_end_offset)
+        if self.log.settings.flush_ms != LONG_MAX and not self._flush_timer_set:
+            self._flush_timer_set = True
+            deadline_ms = self._clock.monotonic_ms() + self.log.settings.flush_ms
+            self._clock.call_at(deadline_ms, self._on_flush_timer)
+
+    def _on_flush_timer(self) -> None:
+        self._flush_timer_set = False
+        if not self._flushing and self.log.offline is None and self.log.unflushed_messages:
+            self.flush()
+
+    def flush(self) -> None:
+        """Syncs off the loop what is appended so far; the high watermark follows when it is done."""
+        if self._flushing or self.log.offline is not None:
+            return
+        self._flushing = True
+        try:
+            task = self.log.begin_flush()
+        except LogOffline:
+            return
+        pending = list(task.files)
+
+        def next_file(problem: DiskError | None) -> None:
+            if problem is None and pending:
+                self._disk.sync(pending.pop(), next_file)
+                return
+            self._flushing = False
+            try:
+                self.log.finish_flush(task, problem)
+            except LogOffline:
+                self.stop(ErrorCode.KAFKA_STORAGE_ERROR)
+                return
+            self._flushed(task.up_to_offset)
+
+        next_file(None)
+
+    def _flushed(self, offset: int) -> None:
+        if self.log.flush_due(self._clock.now_ms()):
+            self._advance(offset)
+            self.flush()
+        else:
+            self._advance(self.log.log_end_offset)
+
+    # Reading
+
+    def visible_end(self, *, committed_only: bool) -> int:
+        """The first offset that a consumer may not see."""
+        return self.log.last_stable_offset(self.high_watermark) if committed_only else self.high_watermark
+
+    def read(self, offset: int, max_bytes: int, *, committed_only: bool, minimum_one: bool) -> ReadResult:
+        end = self.visible_end(committed_only=committed_only)
+        if offset > self.high_watermark or offset < self.log.log_start_offset:
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} of {self.name} is outside {self.log.log_start_offset}..{self.high_watermark}",
+            )
+        try:
+            return self.log.read(offset, max_bytes, max_offset=end, minimum_one=minimum_one, aborted=committed_only)
+        except (DiskError, LogOffline) as problem:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem)) from problem
+
+    # Looking up; all raise ApiError alone
+
+    def epoch_of(self, offset: int) -> int:
+        """The leader epoch in which the record at the offset was written, -1 where it is not known."""
+        return self.log.epochs.epoch_of(offset)
+
+    def end_of_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """(epoch, end offset) as OffsetForLeaderEpoch answers; (-1, -1) where it is unknown."""
+        return self.log.end_offset_for_epoch(leader_epoch)
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """The first record at or after the timestamp."""
+        with _storage_errors():
+            return self.log.offset_for_timestamp(timestamp)
+
+    def offset_of_max_timestamp(self) -> TimestampOffset | None:
+        with _storage_errors():
+            return self.log.offset_of_max_timestamp()
+
+    def producers(self) -> Iterable[ProducerEntry]:
+        return self.log.producers.producers.values()
+
+    # Deleting
+
+    def delete_records_before(self, offset: int) -> int:
+        """Moves the log start offset forward, never past what is committed; returns where the log starts then."""
+        if not 0 <= offset <= self.high_watermark:
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} of {self.name} is outside 0..{self.high_watermark}, the high watermark",
+            )
+        with _storage_errors():
+            return self.log.delete_records_before(offset)
+
+    def add_fetch(self, waiter: FetchWaiter) -> None:
+        self._waiting_fetches[waiter] = None
+
+    def remove_fetch(self, waiter: FetchWaiter) -> None:
+        self._waiting_fetches.pop(waiter, None)
+
+    # Upkeep
+
+    def upkeep(self, now_ms: int) -> None:
+        """Retention, expiry of producers, removal of deleted files, a flush of rolled segments."""
+        log = self.log
+        if log.offline is not None:
+            return
+        log.delete_old_segments(now_ms, self.high_watermark)
+        log.remove_deleted_files(now_ms)
+        log.expire_producers(now_ms)
+        if log.has_unflushed_segments:
+            self.flush()

@@ -1,0 +1,159 @@
+"""The partitions that this broker holds, kept in step with the metadata image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from barnabas.core.metadata.configs import topic_settings
+from barnabas.core.metadata.delta import MetadataDelta
+from barnabas.core.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage, PartitionImage, TopicImage
+from barnabas.model.errors import ErrorCode
+from barnabas.model.ids import TopicPartition
+from barnabas.model.ports import Clock, Disk, DiskError, Random
+from barnabas.model.topic_settings import TopicSettings
+from barnabas.runtime.partition import Partition
+from barnabas.storage.errors import LogOffline
+from barnabas.storage.log_directory import LogManager
+
+Report = Callable[..., None]
+
+
+class LocalPartitions:
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        logs: LogManager,
+        disk: Disk,
+        clock: Clock,
+        random: Random,
+        static_settings: Mapping[str, str],
+        effective: Callable[[TopicSettings], TopicSettings],
+        report: Report,
+    ) -> None:
+        self._node_id = node_id
+        self._logs = logs
+        self._disk = disk
+        self._clock = clock
+        self._random = random
+        self._static = static_settings
+        self._effective = effective
+        """What the node itself imposes on every topic's settings."""
+        self._report = report
+        self._by_topic: dict[str, dict[int, Partition]] = {}
+        self._by_id: dict[bytes, dict[int, Partition]] = {}
+
+    # Looking up
+
+    def get(self, topic: str, number: int) -> Partition | None:
+        partitions = self._by_topic.get(topic)
+        return None if partitions is None else partitions.get(number)
+
+    def get_by_id(self, topic_id: bytes, number: int) -> Partition | None:
+        partitions = self._by_id.get(topic_id)
+        return None if partitions is None else partitions.get(number)
+
+    def __iter__(self) -> Iterator[Partition]:
+        for partitions in self._by_topic.values():
+            yield from partitions.values()
+
+    def settings_of(self, image: MetadataImage, topic: str) -> TopicSettings:
+        return self._effective(topic_settings(image, topic, self._node_id, self._static))
+
+    # Applying images
+
+    def apply(self, delta: MetadataDelta | None, image: MetadataImage) -> None:
+        """``delta`` is None for the first image, which is applied as a whole."""
+        if delta is None:
+            self._remove_strays(image)
+            changed = list(image.topics.values())
+        else:
+            for topic in delta.removed_topics.values():
+                self._remove_topic(topic)
+            changed = [
+                topic for topic_id in sorted(delta.changed_topics) if (topic := image.topics_by_id.get(topic_id))
+            ]
+            self._apply_settings(delta, image)
+        for topic in changed:
+            self._apply_topic(topic, image)
+
+    def _apply_topic(self, topic: TopicImage, image: MetadataImage) -> None:
+        settings: TopicSettings | None = None
+        for number, state in enumerate(topic.partitions):
+            if self._node_id not in state.replicas:
+                continue
+            partition = self.get_by_id(topic.topic_id, number)
+            if partition is None:
+                settings = settings or self._new_settings(image, topic.name)
+                partition = self._open(topic, number, settings)
+                if partition is None:
+                    continue
+            self._apply_leadership(partition, state)
+
+    def _new_settings(self, image: MetadataImage, topic: str) -> TopicSettings:
+        settings = self.settings_of(image, topic)
+        if settings.compacts:
+            self._report("compaction is not built yet: the topic keeps every record", topic=topic)
+        return settings
+
+    def _apply_leadership(self, partition: Partition, state: PartitionImage) -> None:
+        if state.leader == self._node_id:
+            try:
+                partition.lead(state.leader_epoch, state.in_sync_replicas)
+            except (DiskError, LogOffline) as problem:
+                self._report("a partition cannot be led", partition=str(partition.name), reason=str(problem))
+        elif partition.leader is not None:
+            partition.leader_epoch = state.leader_epoch
+            partition.stop(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _open(self, topic: TopicImage, number: int, settings: TopicSettings) -> Partition | None:
+        name = TopicPartition(topic.name, number)
+        try:
+            log = self._logs.get(name)
+            if log is None:
+                log = self._logs.create(name, topic.topic_id, settings, now_ms=self._clock.now_ms())
+            elif log.settings != settings:
+                log.update_settings(settings)
+        except (DiskError, LogOffline) as problem:
+            self._report("a partition's log cannot be opened", partition=str(name), reason=str(problem))
+            return None
+        partition = Partition(
+            log=log, topic_id=topic.topic_id, node_id=self._node_id, disk=self._disk, clock=self._clock
+        )
+        self._by_topic.setdefault(topic.name, {})[number] = partition
+        self._by_id.setdefault(topic.topic_id, {})[number] = partition
+        return partition
+
+    def _apply_settings(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        everyone = any(resource_type == BROKER_RESOURCE for resource_type, _ in delta.changed_configs)
+        for topic, partitions in self._by_topic.items():
+            if topic in image.topics and (everyone or (TOPIC_RESOURCE, topic) in delta.changed_configs):
+                settings = self.settings_of(image, topic)
+                for partition in partitions.values():
+                    partition.update_settings(settings)
+
+    # Removing
+
+    def _remove_topic(self, topic: TopicImage) -> None:
+        partitions = self._by_id.pop(topic.topic_id, {})
+        named = self._by_topic.get(topic.name)
+        if named is not None and all(partition.topic_id == topic.topic_id for partition in named.values()):
+            del self._by_topic[topic.name]
+        for partition in partitions.values():
+            partition.stop(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            self._delete_log(partition.name)
+
+    def _remove_strays(self, image: MetadataImage) -> None:
+        """Logs of topics that the metadata no longer knows: deleted while this broker was down, or half created."""
+        for name, topic_id in [(log.partition, log.topic_id) for log in self._logs]:
+            topic = image.topics.get(name.topic)
+            known = topic is not None and topic_id in (None, topic.topic_id) and name.partition < len(topic.partitions)
+            if not known:
+                self._report("removing the log of a deleted topic", partition=str(name))
+                self._delete_log(name)
+
+    def _delete_log(self, name: TopicPartition) -> None:
+        try:
+            self._logs.delete(name, self._random.randbytes(16), self._clock.now_ms())
+        except (DiskError, LogOffline) as problem:
+            self._report("a deleted partition's folder stays", partition=str(name), reason=str(problem))

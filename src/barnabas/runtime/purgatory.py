@@ -1,0 +1,89 @@
+"""Requests that wait: a fetch for bytes, a produce for its acknowledgement.
+
+A parked fetch counts the bytes by which its partitions grow and looks at none of them again until it has enough or its
+time is up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from barnabas.model.errors import ErrorCode
+from barnabas.model.ports import Clock, Timer
+from barnabas.runtime.partition import Partition
+
+
+class DelayedFetch:
+    """Calls ``finish`` once: when enough bytes can be seen, something else happened, or time is up."""
+
+    __slots__ = ("_finish", "_missing_bytes", "_offsets", "_partitions", "_timer")
+
+    def __init__(
+        self,
+        partitions: Iterable[tuple[Partition, int]],
+        missing_bytes: int,
+        deadline_ms: int,
+        clock: Clock,
+        finish: Callable[[], None],
+        *,
+        committed_only: bool,
+    ) -> None:
+        self._partitions = dict(partitions)
+        self._offsets = self._partitions if committed_only else None
+        """Read-committed: a partition counts only once its last stable offset has passed where the reader stands."""
+        self._missing_bytes = missing_bytes
+        self._finish: Callable[[], None] | None = finish
+        for partition in self._partitions:
+            partition.add_fetch(self)
+        self._timer: Timer = clock.call_at(deadline_ms, self.disturbed)
+
+    def grown(self, partition: Partition, grown_bytes: int) -> None:
+        if self._offsets is not None and partition.visible_end(committed_only=True) <= self._offsets[partition]:
+            return
+        self._missing_bytes -= grown_bytes
+        if self._missing_bytes <= 0:
+            self.disturbed()
+
+    def disturbed(self) -> None:
+        finish, self._finish = self._finish, None
+        if finish is None:
+            return
+        self._timer.cancel()
+        for partition in self._partitions:
+            partition.remove_fetch(self)
+        finish()
+
+
+class DelayedProduce:
+    """Calls ``finish`` once all partitions have told their outcome; REQUEST_TIMED_OUT stands for those that have not."""
+
+    __slots__ = ("_finish", "_outcomes", "_timer", "_waiting")
+
+    def __init__(
+        self, count: int, deadline_ms: int, clock: Clock, finish: Callable[[dict[int, ErrorCode]], None]
+    ) -> None:
+        self._waiting = set(range(count))
+        """Slots, the caller's numbers for the partitions of the request, whose outcome is not known yet."""
+        self._outcomes: dict[int, ErrorCode] = {}
+        self._finish: Callable[[dict[int, ErrorCode]], None] | None = finish
+        self._timer: Timer = clock.call_at(deadline_ms, self._expire)
+
+    def outcome_of(self, slot: int) -> Callable[[ErrorCode], None]:
+        return lambda outcome: self._told(slot, outcome)
+
+    def _told(self, slot: int, outcome: ErrorCode) -> None:
+        self._outcomes[slot] = outcome
+        self._waiting.discard(slot)
+        if not self._waiting:
+            self._end()
+
+    def _expire(self) -> None:
+        for slot in self._waiting:
+            self._outcomes[slot] = ErrorCode.REQUEST_TIMED_OUT
+        self._end()
+
+    def _end(self) -> None:
+        finish, self._finish = self._finish, None
+        if finish is not None:
+            self._timer.cancel()
+            finish(self._outcomes)

@@ -1,0 +1,211 @@
+"""Drives the raft machine over the metadata log: votes to disk, records to the log, flushes to the machine.
+
+The log is ``__cluster_metadata-0`` in Kafka's format. Every append is synced before it counts: the machine learns of
+it by ``Flushed``, and what it answers moves the high watermark, on which the shard above releases its replies.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from barnabas.core.metadata import records as framing
+from barnabas.core.metadata import snapshot
+from barnabas.core.metadata.image import MetadataImage
+from barnabas.core.raft.machine import Effects, Event, Flushed, RaftMachine, Start, Vote, VotePersisted, Voter
+from barnabas.model.ids import uuid_text
+from barnabas.model.ports import Clock, Disk, DiskError
+from barnabas.runtime import metadata_snapshot
+from barnabas.runtime.shard import Journaled
+from barnabas.storage.errors import LogOffline
+from barnabas.storage.log import Log
+from barnabas.wire import batch, codec
+from barnabas.wire.records import ControlType, decode_batch, read_control_type
+from barnabas.wire.schema import Message
+from barnabas.wire.stored import raft
+
+QUORUM_STATE = "quorum-state"
+
+
+LOAD_BYTES = 8 << 20
+
+
+@dataclass(slots=True)
+class Loaded:
+    next_offset: int = 0
+    records: list[Message] = field(default_factory=list)
+    voters: tuple[Voter, ...] = ()
+    timestamp_ms: int = 0
+
+
+class RaftDriver:
+    """The journal of the metadata shard."""
+
+    def __init__(
+        self,
+        *,
+        disk: Disk,
+        clock: Clock,
+        log: Log,
+        directory: str,
+        me: Voter,
+        endpoints: Sequence[tuple[str, str, int]],
+        on_high_watermark: Callable[[], None],
+    ) -> None:
+        self.log = log
+        self.machine = RaftMachine(me)
+        self._disk = disk
+        self._clock = clock
+        self._directory = directory
+        self._endpoints = endpoints
+        self._on_high_watermark = on_high_watermark
+        self._syncing = False
+        self.bytes_since_snapshot = 0
+
+    # Starting
+
+    def start(self, voters: tuple[Voter, ...], *, first: bool) -> None:
+        """Elects and begins to lead. ``first`` is the start that also puts the voters into the log."""
+        stored_epoch = max(self._stored_epoch(), self.log.latest_epoch or 0)
+        effects = self._step(Start(stored_epoch, voters, self.log.log_end_offset))
+        while effects.persist is not None:
+            self._persist(effects.persist)
+            if effects.lead:
+                self._lead(first=first)
+                return
+            effects = self._step(VotePersisted(self.machine.raft_epoch))
+
+    def _stored_epoch(self) -> int:
+        path = f"{self._directory}/{QUORUM_STATE}"
+        if not self._disk.exists(path):
+            return 0
+        return int(json.loads(self._disk.read_file(path))["leaderEpoch"])
+
+    def _persist(self, vote: Vote) -> None:
+        content = {
+            "leaderId": vote.leader_id,
+            "leaderEpoch": vote.raft_epoch,
+            "votedId": vote.voted_id,
+            "votedDirectoryId": uuid_text(vote.voted_directory_id),
+            "data_version": 1,
+        }
+        text = json.dumps(content, separators=(",", ":")).encode()
+        self._disk.write_file(f"{self._directory}/{QUORUM_STATE}", text)
+
+    def _lead(self, *, first: bool) -> None:
+        voters = [raft.LeaderChangeMessageVoter(voter_id=voter.node_id) for voter in self.machine.voters]
+        change = raft.LeaderChangeMessage(leader_id=self.machine.me.node_id, voters=voters, granting_voters=voters)
+        entries = [(ControlType.LEADER_CHANGE, codec.encode_bytes(change, 0))]
+        if first:
+            entries += metadata_snapshot.quorum_entries(self.machine.voters, self._endpoints)
+        self._write(metadata_snapshot.control_batch(entries, base_offset=self.log.log_end_offset, **self._place()))
+        self._sync()
+
+    def load(self) -> Loaded:
+        """The latest snapshot and what the log holds after it: the state to replay, and the voters."""
+        snapshots = metadata_snapshot.list_snapshots(self._disk, self._directory)
+        loaded = Loaded()
+        if snapshots:
+            end_offset, raft_epoch = snapshots[-1]
+            path = f"{self._directory}/{metadata_snapshot.file_name(end_offset, raft_epoch)}"
+            found = metadata_snapshot.read(self._disk, path, end_offset, raft_epoch)
+            loaded = Loaded(end_offset, found.records, found.voters, found.timestamp_ms)
+            if self.log.log_end_offset < end_offset:
+                self.log.truncate_fully_and_start_at(end_offset)
+        self._load_log(loaded)
+        return loaded
+
+    def _load_log(self, loaded: Loaded) -> None:
+        offset = max(loaded.next_offset, self.log.log_start_offset)
+        while offset < self.log.log_end_offset:
+            result = self.log.read(offset, LOAD_BYTES)
+            content = result.records.read() if result.records is not None else b""
+            for position, header in batch.iterate(content):
+                if header.last_offset < offset:
+                    continue
+                for record in decode_batch(content, position):
+                    if not header.is_control:
+                        loaded.records.append(framing.decode(record.value or b""))
+                    elif read_control_type(record) is ControlType.KRAFT_VOTERS:
+                        loaded.voters = metadata_snapshot.read_voters(record.value or b"")
+                loaded.timestamp_ms = header.max_timestamp
+            offset = result.next_offset
+        loaded.next_offset = offset
+
+    # Snapshots
+
+    def take_snapshot(self, image: MetadataImage) -> None:
+        """Writes the image, which is committed, and lets go of the log before it."""
+        name = metadata_snapshot.file_name(image.next_offset, image.raft_epoch)
+        metadata_snapshot.write(
+            self._disk,
+            f"{self._directory}/{name}",
+            snapshot.records_of(image),
+            raft_epoch=image.raft_epoch,
+            timestamp_ms=image.timestamp_ms,
+            quorum=metadata_snapshot.quorum_entries(self.machine.voters, self._endpoints),
+        )
+        self.bytes_since_snapshot = 0
+        self.log.delete_records_before(image.next_offset)
+        metadata_snapshot.remove_older(self._disk, self._directory, image.next_offset)
+
+    # The journal
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.log.log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self.machine.high_watermark
+
+    def append(self, appended: Sequence[Message]) -> Journaled:
+        """All of the records or none: what a failed write leaves of a decision is cut off again."""
+        before = self.log.log_end_offset
+        place = self._place()
+        framed = (framing.encode(record) for record in appended)
+        try:
+            for _, encoded in metadata_snapshot.data_batches(framed, base_offset=before, **place):
+                self._write(encoded)
+        except DiskError:
+            self.log.truncate_to(before)
+            raise
+        self._sync()
+        return Journaled(self.log.log_end_offset, self.machine.raft_epoch, place["timestamp_ms"])
+
+    def _place(self) -> dict[str, int]:
+        return {"leader_epoch": self.machine.raft_epoch, "timestamp_ms": self._clock.now_ms()}
+
+    def _write(self, encoded: bytes) -> None:
+        self.log.append_as_follower(memoryview(bytearray(encoded)))
+        self.bytes_since_snapshot += len(encoded)
+
+    def _sync(self) -> None:
+        """One sync at a time; what is appended meanwhile is covered by the next."""
+        if self._syncing:
+            return
+        self._syncing = True
+        task = self.log.begin_flush()
+        pending = list(task.files)
+
+        def next_file(problem: DiskError | None) -> None:
+            if problem is None and pending:
+                self._disk.sync(pending.pop(), next_file)
+                return
+            try:
+                self.log.finish_flush(task, problem)
+            except LogOffline:
+                return  # the log has told its folder, which ends the node
+            self._syncing = False
+            self._step(Flushed(self.log.flushed_offset))
+            if self.log.log_end_offset > self.log.flushed_offset:
+                self._sync()
+
+        next_file(None)
+
+    def _step(self, event: Event) -> Effects:
+        effects = self.machine.step(event)
+        if effects.high_watermark is not None:
+            self._on_high_watermark()
+        return effects

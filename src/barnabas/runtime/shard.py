@@ -1,0 +1,125 @@
+"""The shard runtime: joins a decide-and-replay machine to its log.
+
+For each request: decide, append the records, replay them, and hold the replies until the high watermark has passed
+the last offset that the decision saw, so that nobody is shown what a failover may undo. A log that goes offline answers
+everyone who waits with the error and ends the shard; it is loaded again from its log.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from barnabas.core.decision import Decision
+from barnabas.model.errors import ApiError, ErrorCode
+from barnabas.model.ports import Clock, DiskError
+from barnabas.storage.errors import LogOffline
+
+Then = Callable[[Any], None]
+"""Takes a response, or the ApiError that stands for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Journaled:
+    """Where records were appended."""
+
+    next_offset: int
+    leader_epoch: int
+    timestamp_ms: int
+
+
+class Journal(Protocol):
+    """The log under a shard."""
+
+    @property
+    def log_end_offset(self) -> int: ...
+
+    @property
+    def high_watermark(self) -> int: ...
+
+    def append(self, records: Sequence[Any]) -> Journaled: ...
+
+
+class Machine(Protocol):
+    def decide(self, token: object, request: object, now_ms: int) -> Decision: ...
+
+    def replay(self, records: Sequence[Any], *, next_offset: int, raft_epoch: int, timestamp_ms: int) -> Any: ...
+
+
+@dataclass(slots=True)
+class _Waiting:
+    offset: int
+    """Released when the high watermark reaches this."""
+    replies: list[tuple[Then, Any]]
+    committed: Callable[[], None] | None
+
+
+class Shard:
+    def __init__(
+        self, machine: Machine, journal: Journal, clock: Clock, on_commit: Callable[[Any, Any], None] | None = None
+    ) -> None:
+        self.machine = machine
+        self._journal = journal
+        self._clock = clock
+        self._on_commit = on_commit
+        """Called with what replay returned and the machine's state after it, in order, once that is committed."""
+        self._waiting: deque[_Waiting] = deque()
+        self._failure: ApiError | None = None
+
+    def submit(self, request: object, then: Then) -> None:
+        if self._failure is not None:
+            then(self._failure)
+            return
+        try:
+            decision = self.machine.decide(then, request, self._clock.monotonic_ms())
+            committed = self._append(decision.records) if decision.records else None
+        except ApiError as problem:
+            then(problem)
+            return
+        except DiskError as problem:
+            # The journal has nothing of the decision, and the machine has not changed: the next one may succeed.
+            then(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem)))
+            return
+        except LogOffline as problem:
+            self.fail(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem)))
+            then(self._failure)
+            return
+        replies = [(_as_then(token), response) for token, response in decision.replies]
+        self._waiting.append(_Waiting(self._journal.log_end_offset, replies, committed))
+        self.advance()
+
+    def _append(self, records: Sequence[Any]) -> Callable[[], None] | None:
+        journaled = self._journal.append(records)
+        result = self.machine.replay(
+            records,
+            next_offset=journaled.next_offset,
+            raft_epoch=journaled.leader_epoch,
+            timestamp_ms=journaled.timestamp_ms,
+        )
+        if self._on_commit is None:
+            return None
+        on_commit, state = self._on_commit, getattr(self.machine, "image", None)
+        return lambda: on_commit(result, state)
+
+    def advance(self) -> None:
+        """The high watermark may have moved."""
+        while self._waiting and self._waiting[0].offset <= self._journal.high_watermark:
+            waiting = self._waiting.popleft()
+            if waiting.committed is not None:
+                waiting.committed()
+            for then, response in waiting.replies:
+                then(response)
+
+    def fail(self, problem: ApiError) -> None:
+        """The log cannot be appended to: everyone who waits is told, and nothing is decided any more."""
+        self._failure = problem
+        waiting, self._waiting = self._waiting, deque()
+        for entry in waiting:
+            for then, _ in entry.replies:
+                then(problem)
+
+
+def _as_then(token: object) -> Then:
+    return token  # type: ignore[return-value]  # tokens are opaque to machines; ours are the callbacks

@@ -1,0 +1,301 @@
+"""Opening a log's folder: what is there, what a crash has torn, and what can be rebuilt from the rest.
+
+After a clean shutdown the indexes and the last producer snapshot are trusted and nothing is scanned but the few
+batches behind the last index entry. Otherwise every segment from the one that holds the recovery point on is read
+through: length, magic, checksum and ascending offsets of each batch. At the first that is not sound the log ends, and
+whatever comes after it is removed; it was never promised. The same pass rebuilds the indexes, the leader epochs, the
+producer state and the aborted transactions. Segments before the recovery point have been synced with their indexes;
+those are looked at when first used, and rebuilt if they are missing or have an impossible size.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from barnabas.model.ports import FileMissing
+from barnabas.model.settings import INT_MAX
+from barnabas.storage.follower import replay
+from barnabas.storage.producer_snapshot import Snapshots
+from barnabas.storage.scan import scan_headers
+from barnabas.storage.segment import DELETED_SUFFIX, LOG_SUFFIX, SUFFIXES, Segment
+from barnabas.storage.transaction_index import AbortedTransaction
+from barnabas.wire.batch import CONTROL, TRANSACTIONAL, add_sequence, read_header
+from barnabas.wire.walk import BatchFields, IndexScan, ScanState, Stop, index_scan
+
+if TYPE_CHECKING:
+    from barnabas.storage.log import Log
+
+CHUNK_BYTES = 4 << 20
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+_METADATA_SNAPSHOT_DELETED = ".checkpoint.deleted"
+
+
+def load(log: Log, *, now_ms: int, clean: bool, recovery_point: int, log_start_offset: int) -> None:
+    names = _list_or_create(log)
+    if any(name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)) for name in names):
+        finish_interrupted(log, names)
+        names = log.disk.list(log.directory)
+    log.snapshots = Snapshots(log.disk, log.directory, names)
+    _find_segments(log, names, now_ms)
+    log.log_start_offset = max(log_start_offset, log.bases[0] if log.bases else 0)
+    epochs_known = log.epochs.load() or not log.segments
+    if log.segments and clean:
+        clean = _trust_tail(log)
+    first_torn = len(log.segments) if clean else max(bisect_right(log.bases, recovery_point) - 1, 0)
+    if not epochs_known:
+        _find_epochs(log, first_torn)
+    if clean:
+        log.log_end_offset = log.segments[-1].next_offset if log.segments else log.log_start_offset
+        if log.snapshots.offsets:
+            rebuild_producers(log, now_ms=now_ms)
+    else:
+        _recover(log, first_torn)
+    _settle(log, now_ms)
+    log.is_stored = clean
+    log.flushed_offset = log.log_end_offset if clean else min(recovery_point, log.log_end_offset)
+    for segment in log.segments:
+        synced = clean or segment.next_offset <= log.flushed_offset
+        segment.synced_size = segment.size if synced else 0
+        segment.unsynced_entry = not synced
+
+
+def _list_or_create(log: Log) -> list[str]:
+    try:
+        return log.disk.list(log.directory)
+    except FileMissing:
+        log.disk.make_directory(log.directory)
+        log.parent_unsynced = True
+        return []
+
+
+def finish_interrupted(log: Log, names: list[str]) -> None:
+    """Deletions are completed, half-made cleanings dropped, and finished cleanings (.swap) put in place."""
+    disk, directory = log.disk, log.directory
+    names = [name for name in names if name[:20].isdigit()]
+    cleaned = [name for name in names if name.endswith(CLEANED_SUFFIX)]
+    # A split that was interrupted leaves .cleaned beside .swap; its .swap files from there on are incomplete.
+    first_cleaned = min((int(name[:20]) for name in cleaned), default=1 << 63)
+    for name in names:
+        is_deleted = name.endswith(DELETED_SUFFIX) and not name.endswith(_METADATA_SNAPSHOT_DELETED)
+        is_partial_swap = name.endswith(SWAP_SUFFIX) and int(name[:20]) >= first_cleaned
+        if is_deleted or is_partial_swap or name in cleaned:
+            disk.remove(f"{directory}/{name}")
+    swaps = [name for name in names if name.endswith(SWAP_SUFFIX) and int(name[:20]) < first_cleaned]
+    logs = [name for name in swaps if name.endswith(LOG_SUFFIX + SWAP_SUFFIX)]
+    if logs:
+        start = min(int(name[:20]) for name in logs)
+        end = max(_next_offset_of(log, name) for name in logs)
+        for name in names:
+            if name.endswith(SUFFIXES) and name[:20].isdigit() and start <= int(name[:20]) < end:
+                disk.remove(f"{directory}/{name}")
+    for name in swaps:
+        disk.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP_SUFFIX)}")
+    disk.sync_directory(directory)
+
+
+def _next_offset_of(log: Log, name: str) -> int:
+    file = log.disk.open(f"{log.directory}/{name}")
+    next_offset = int(name[:20])
+    for _, header in scan_headers(file, 0, file.size(), 1 << 20):
+        next_offset = header.next_offset
+    file.close()
+    return next_offset
+
+
+def _find_segments(log: Log, names: list[str], now_ms: int) -> None:
+    bases = sorted(int(name[:20]) for name in names if name.endswith(LOG_SUFFIX) and name[:20].isdigit())
+    known = set(bases)
+    for name in names:
+        if name.endswith(SUFFIXES) and name[:20].isdigit() and int(name[:20]) not in known:
+            log.disk.remove(f"{log.directory}/{name}")  # an index whose segment is gone
+    for base in bases:
+        interval = log.settings.index_interval_bytes
+        segment = Segment(log.disk, log.directory, base, created_ms=now_ms, index_interval_bytes=interval, stored=True)
+        segment.size = segment.open_log().size()
+        if not segment.size and base != bases[-1]:
+            segment.remove()
+            continue
+        if log.segments:
+            log.segments[-1].next_offset = base
+        log.segments.append(segment)
+        log.bases.append(base)
+
+
+def _trust_tail(log: Log) -> bool:
+    """Finds the end offset behind the last index entry; False where the tail is not what a clean stop leaves."""
+    segment = log.segments[-1]
+    if not segment.size:
+        return True
+    segment.next_offset = segment.base_offset + INT_MAX + 1  # not known yet, and looked at by nobody
+    segment.open_indexes()
+    position = end = segment.offset_index.last_position()
+    timestamp, offset = segment.time_index.last()
+    segment.next_offset = segment.base_offset
+    for found, header in segment.batches(position):
+        end = found + header.size
+        segment.next_offset = header.next_offset
+        if header.max_timestamp > timestamp:
+            timestamp, offset = header.max_timestamp, header.last_offset
+    segment.max_timestamp, segment.offset_of_max_timestamp = timestamp, offset
+    segment.bytes_since_index = end - position
+    return end == segment.size
+
+
+def _recover(log: Log, first_torn: int) -> None:
+    """Reads the segments from ``first_torn`` on through, and ends the log where they are no longer sound."""
+    torn = log.segments[first_torn:]
+    if torn:
+        log.log_end_offset = torn[0].base_offset
+        rebuild_producers(log, now_ms=-1)
+    for index, segment in enumerate(torn):
+        if index and segment.base_offset != log.log_end_offset and not log.settings.compacts:
+            # The end of the segment before was lost on a batch boundary. A hole would be served as if it were whole.
+            _drop_from(log, first_torn + index)
+            break
+        if not _recover_segment(log, segment):
+            _drop_from(log, first_torn + index + 1)
+            break
+    log.log_end_offset = log.segments[-1].next_offset if log.segments else log.log_start_offset
+
+
+def _drop_from(log: Log, index: int) -> None:
+    for segment in reversed(log.segments[index:]):
+        segment.remove()
+    del log.segments[index:], log.bases[index:]
+
+
+def _recover_segment(log: Log, segment: Segment) -> bool:
+    """Takes the sound batches in; False where something behind them had to be cut off."""
+    file = segment.open_log()
+    size = file.size()
+    is_last = segment is log.segments[-1]
+    segment.forget()
+    segment.transaction_index.reset()
+
+    def take(scan: IndexScan, data: bytes, data_position: int) -> None:
+        segment.take_scan(scan, data_position + scan.stop)
+        for leader_epoch, start in zip(scan.epochs[::2], scan.epochs[1::2], strict=True):
+            log.epochs.assign(leader_epoch, start)
+        for entry in _replay_all(log, scan.producers, data, data_position):
+            segment.transaction_index.append(entry)
+
+    state = ScanState(max(segment.base_offset, log.log_end_offset), leader_epoch=log.epochs.latest)
+    end = scan_segment(segment, size, take, state=state, check_crc=True)
+    segment.next_offset = max(segment.next_offset, segment.base_offset)
+    log.log_end_offset = segment.next_offset
+    log.producers.end_offset = log.log_end_offset
+    if end < size:
+        file.truncate(end)
+        file.sync()  # or a crash could bring back what was cut, behind what is written next
+    elif not is_last:
+        segment.seal()
+    return end == size
+
+
+def scan_segment(
+    segment: Segment,
+    size: int,
+    take: Callable[[IndexScan, bytes, int], None],
+    *,
+    position: int = 0,
+    state: ScanState,
+    check_crc: bool,
+) -> int:
+    """Goes over the batches chunk by chunk; returns the position behind the last sound one."""
+    file = segment.open_log()
+    needed = 0
+    while position < size:
+        data = file.read(min(max(CHUNK_BYTES, needed), size - position), position)
+        scan = index_scan(
+            data,
+            state=state,
+            file_position=position,
+            index_interval_bytes=segment.index_interval_bytes,
+            max_offset=segment.base_offset + INT_MAX,
+            check_crc=check_crc,
+        )
+        take(scan, data, position)
+        state, needed = scan.state, scan.needed_bytes
+        position += scan.stop
+        if scan.reason not in (Stop.END, Stop.PARTIAL) or needed > size - position or not data:
+            break
+    return position
+
+
+def _replay_all(log: Log, batches: list[BatchFields], data: bytes, data_position: int) -> list[AbortedTransaction]:
+    """Takes batches with a producer id into the producer state; returns the transactions that were aborted."""
+    remember = log.producers.remember
+    aborted: list[AbortedTransaction] = []
+    for position, base, last, timestamp, _, producer_id, producer_epoch, sequence, _, attributes in batches:
+        if producer_id < 0:
+            continue
+        if not attributes & CONTROL:
+            last_sequence = add_sequence(sequence, last - base) if sequence >= 0 else -1
+            transactional = attributes & TRANSACTIONAL != 0
+            remember(producer_id, producer_epoch, sequence, last_sequence, base, last, timestamp, transactional)
+            continue
+        header = read_header(data, position - data_position)
+        entry = replay(log.producers, data, position - data_position, header)
+        if entry is not None:
+            aborted.append(entry)
+    return aborted
+
+
+def rebuild_producers(log: Log, *, now_ms: int) -> None:
+    """The producer state at the end of the log: the newest sound snapshot, and the batches since."""
+    end_offset = log.log_end_offset
+    log.snapshots.load_latest(log.producers, start_offset=log.log_start_offset, end_offset=end_offset)
+    index = max(bisect_right(log.bases, log.producers.end_offset) - 1, 0)
+    for segment in log.segments[index:]:
+        if segment.base_offset >= end_offset:
+            break
+        _replay_segment(log, segment, log.producers.end_offset)
+    log.producers.end_offset = end_offset
+    if now_ms >= 0:
+        log.expire_producers(now_ms)
+
+
+def _replay_segment(log: Log, segment: Segment, start_offset: int) -> None:
+    place = segment.position_of(start_offset) if start_offset > segment.base_offset else (0, None)
+    if place is None or not segment.size:
+        return
+
+    def take(scan: IndexScan, data: bytes, data_position: int) -> None:
+        _replay_all(log, scan.producers, data, data_position)
+
+    state = ScanState(segment.base_offset)
+    scan_segment(segment, segment.size, take, position=place[0], state=state, check_crc=False)
+
+
+def _find_epochs(log: Log, end: int) -> None:
+    """The checkpoint of leader epochs is lost: every batch knows its own."""
+    for segment in log.segments[:end]:
+
+        def take(scan: IndexScan, _data: bytes, _position: int) -> None:
+            for leader_epoch, start in zip(scan.epochs[::2], scan.epochs[1::2], strict=True):
+                log.epochs.assign(leader_epoch, start)
+
+        state = ScanState(segment.base_offset, leader_epoch=log.epochs.latest)
+        scan_segment(segment, segment.size, take, state=state, check_crc=False)
+
+
+def _settle(log: Log, now_ms: int) -> None:
+    """Brings offsets, epochs and snapshots into line with the segments that are left."""
+    if log.segments and log.log_end_offset < log.log_start_offset:
+        _drop_from(log, 0)  # segment files were taken away by hand: what is left lies before the start
+        log.epochs.clear()
+        log.producers.clear(log.log_start_offset)
+    if not log.segments:
+        log.log_end_offset = log.log_start_offset
+        log.add_segment(log.log_start_offset, now_ms)
+    elif log.active.size:
+        log.active.load_first_timestamp()
+    log.producers.end_offset = log.log_end_offset
+    log.expire_producers(now_ms)
+    log.epochs.truncate_from_end(log.log_end_offset)
+    log.epochs.truncate_from_start(log.log_start_offset)
+    log.snapshots.remove_outside(log.bases[0] - 1, log.log_end_offset)
+    log.snapshots.remove_strays(log.bases)

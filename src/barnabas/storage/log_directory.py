@@ -1,0 +1,297 @@
+"""The logs of a broker: its data folders, and the checkpoints that say how far each log can be trusted.
+
+Each folder (``log.dirs``) is its own world: its lock, its ``meta.properties`` with a directory id, its checkpoints and
+its clean shutdown marker. A folder that fails takes only its own logs with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from barnabas.model.errors import invariant
+from barnabas.model.ids import TopicPartition, Uuid, uuid_from_text
+from barnabas.model.ports import Disk, DiskError, Random
+from barnabas.model.topic_settings import TopicSettings
+from barnabas.storage import checkpoints
+from barnabas.storage.errors import LogOffline
+from barnabas.storage.log import PRODUCER_EXPIRATION_MS, Log
+
+DELETE_SUFFIX = "-delete"
+FUTURE_SUFFIX = "-future"
+STRAY_SUFFIX = "-stray"
+LOCK_FILE = ".lock"
+
+SettingsOf = Callable[[TopicPartition, Uuid | None], TopicSettings]
+"""The settings of a topic as the runtime knows them when the logs are loaded."""
+
+
+class LockingDisk(Disk, Protocol):
+    def lock(self, path: str) -> bool: ...
+
+    def unlock(self, path: str) -> None: ...
+
+
+class DirectoryLocked(Exception):
+    """Another process uses the folder."""
+
+
+def parse_directory_name(name: str) -> TopicPartition | None:
+    """``<topic>-<partition>``; None for anything else, those to be deleted included."""
+    topic, dash, partition = name.rpartition("-")
+    if not dash or not topic or not partition.isdigit() or not partition.isascii():
+        return None
+    return TopicPartition(topic, int(partition))
+
+
+class LogDirectory:
+    """One data folder."""
+
+    def __init__(self, disk: LockingDisk, path: str, *, on_failure: Callable[[LogDirectory, str], None] | None = None):
+        self.disk = disk
+        self.path = path
+        self.logs: dict[TopicPartition, Log] = {}
+        self.failure: str | None = None  # why it is offline
+        self.was_clean = False
+        self.previous_broker_epoch = -1  # from the clean shutdown marker
+        self._on_failure = on_failure
+        self._doomed: list[tuple[int, str]] = []  # (when to remove, path) of folders of deleted partitions
+
+    @property
+    def directory_id(self) -> Uuid | None:
+        properties = checkpoints.read_meta_properties(self.disk, self.path) or {}
+        text = properties.get("directory.id")
+        return uuid_from_text(text) if text else None
+
+    def lock(self) -> None:
+        self.disk.make_directory(self.path)
+        if not self.disk.lock(f"{self.path}/{LOCK_FILE}"):
+            raise DirectoryLocked(f"{self.path} is in use by another process")
+
+    def load(self, settings_of: SettingsOf, *, now_ms: int, options: LogOptions) -> None:
+        """Opens every log; the clean shutdown marker is taken away once all have been, as Kafka does."""
+        epoch = checkpoints.read_clean_shutdown(self.disk, self.path)
+        self.was_clean = epoch is not None
+        self.previous_broker_epoch = -1 if epoch is None else epoch
+        recovery_points = self._read(checkpoints.RECOVERY_POINTS)
+        start_offsets = self._read(checkpoints.LOG_START_OFFSETS)
+        for name in self.disk.list(self.path):
+            if name.endswith(DELETE_SUFFIX):
+                self.disk.remove_tree(f"{self.path}/{name}")
+                continue
+            partition = parse_directory_name(name)
+            if partition is None or partition.topic.startswith("__cluster_metadata"):
+                continue
+            directory = f"{self.path}/{name}"
+            topic_id = checkpoints.read_partition_metadata(self.disk, directory)
+            self.logs[partition] = Log.open(
+                self.disk,
+                directory,
+                partition,
+                settings_of(partition, topic_id),
+                now_ms=now_ms,
+                clean=self.was_clean,
+                recovery_point=recovery_points.get(partition, 0),
+                log_start_offset=start_offsets.get(partition, 0),
+                topic_id=topic_id,
+                on_failure=self._log_failed,
+                producer_id_expiration_ms=options.producer_id_expiration_ms,
+                validate_compressed=options.validate_compressed,
+                random=options.random,
+            )
+        if self.was_clean:
+            self.disk.remove(f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}")
+            self.disk.sync_directory(self.path)
+
+    def _read(self, name: str) -> dict[TopicPartition, int]:
+        """A damaged checkpoint is none: recovery then reads everything, and nothing is deleted on its word."""
+        try:
+            return checkpoints.read_offsets(self.disk, f"{self.path}/{name}")
+        except checkpoints.MalformedCheckpoint:
+            self.was_clean = False
+            return {}
+
+    def create(
+        self,
+        partition: TopicPartition,
+        topic_id: Uuid | None,
+        settings: TopicSettings,
+        *,
+        now_ms: int,
+        options: LogOptions,
+    ) -> Log:
+        directory = f"{self.path}/{partition}"
+        self.disk.make_directory(directory)
+        if topic_id is not None:
+            checkpoints.write_partition_metadata(self.disk, directory, topic_id, sync=False)
+        log = Log.open(
+            self.disk,
+            directory,
+            partition,
+            settings,
+            now_ms=now_ms,
+            clean=True,
+            topic_id=topic_id,
+            on_failure=self._log_failed,
+            producer_id_expiration_ms=options.producer_id_expiration_ms,
+            validate_compressed=options.validate_compressed,
+            random=options.random,
+        )
+        log.parent_unsynced = True
+        self.logs[partition] = log
+        return log
+
+    def delete(self, partition: TopicPartition, unique: bytes, now_ms: int) -> None:
+        """Renames the log's folder out of the way; ``sweep`` removes it after file.delete.delay.ms."""
+        log = self.logs.pop(partition)
+        suffix = f"-{partition.partition}.{unique.hex()}{DELETE_SUFFIX}"
+        target = f"{self.path}/{partition.topic[: 255 - len(suffix)]}{suffix}"
+        log.close(clean=False)
+        self.disk.rename(log.directory, target)
+        log.renamed(target)
+        self._doomed.append((now_ms + log.settings.file_delete_delay_ms, target))
+
+    def sweep(self, now_ms: int) -> None:
+        """Removes files and folders whose delay is over."""
+        for log in self.logs.values():
+            if log.doomed and log.offline is None:
+                log.remove_deleted_files(now_ms)
+        due = [path for remove_at_ms, path in self._doomed if remove_at_ms <= now_ms]
+        self._doomed = [entry for entry in self._doomed if entry[0] > now_ms]
+        for path in due:
+            self.disk.remove_tree(path)
+
+    def write_checkpoints(self, high_watermarks: dict[TopicPartition, int] | None = None, *, sync: bool = True) -> None:
+        """Recovery points, log start offsets, and the high watermarks that the runtime knows."""
+        recovery = {partition: log.flushed_offset for partition, log in self.logs.items()}
+        starts = {
+            partition: log.log_start_offset
+            for partition, log in self.logs.items()
+            if log.log_start_offset > log.segments[0].base_offset
+        }
+        self._write(checkpoints.RECOVERY_POINTS, recovery, sync=sync)
+        self._write(checkpoints.LOG_START_OFFSETS, starts, sync=sync)
+        if high_watermarks is not None:
+            own = {partition: offset for partition, offset in high_watermarks.items() if partition in self.logs}
+            self._write(checkpoints.HIGH_WATERMARKS, own, sync=sync)
+
+    def _write(self, name: str, offsets: dict[TopicPartition, int], *, sync: bool) -> None:
+        checkpoints.write_offsets(self.disk, f"{self.path}/{name}", offsets, sync=sync)
+
+    def read_high_watermarks(self) -> dict[TopicPartition, int]:
+        return self._read_or_empty(checkpoints.HIGH_WATERMARKS)
+
+    def _read_or_empty(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return checkpoints.read_offsets(self.disk, f"{self.path}/{name}")
+        except checkpoints.MalformedCheckpoint:
+            return {}
+
+    def close(self, *, broker_epoch: int, high_watermarks: dict[TopicPartition, int] | None = None) -> bool:
+        """Flushes and closes everything; the marker is written only where all of it went well."""
+        clean = self.failure is None
+        for log in self.logs.values():
+            try:
+                log.close(clean=clean)
+                clean = clean and log.offline is None
+            except (DiskError, LogOffline):
+                clean = False
+        if clean:
+            self.write_checkpoints(high_watermarks)
+            checkpoints.write_clean_shutdown(self.disk, self.path, broker_epoch)
+        self.disk.unlock(f"{self.path}/{LOCK_FILE}")
+        return clean
+
+    def _log_failed(self, log: Log, reason: str) -> None:
+        """One failing log gives the folder up: the disk under it can no longer be trusted."""
+        if self.failure is None:
+            self.failure = f"{log.partition}: {reason}"
+            if self._on_failure is not None:
+                self._on_failure(self, self.failure)
+
+
+class LogOptions:
+    """What all logs of a broker share."""
+
+    __slots__ = ("producer_id_expiration_ms", "random", "validate_compressed")
+
+    def __init__(
+        self,
+        *,
+        producer_id_expiration_ms: int = PRODUCER_EXPIRATION_MS,
+        validate_compressed: bool = False,
+        random: Random | None = None,
+    ) -> None:
+        self.producer_id_expiration_ms = producer_id_expiration_ms
+        self.validate_compressed = validate_compressed
+        self.random = random
+
+
+class LogManager:
+    """All folders together; a partition has one log in one of them."""
+
+    def __init__(self, directories: Sequence[LogDirectory], options: LogOptions | None = None) -> None:
+        self.directories = list(directories)
+        self.options = options or LogOptions()
+
+    def load(self, settings_of: SettingsOf, *, now_ms: int) -> None:
+        for directory in self.directories:
+            directory.lock()
+        for directory in self.directories:
+            directory.load(settings_of, now_ms=now_ms, options=self.options)
+
+    def __iter__(self) -> Iterator[Log]:
+        for directory in self.directories:
+            yield from directory.logs.values()
+
+    def __len__(self) -> int:
+        return sum(len(directory.logs) for directory in self.directories)
+
+    def get(self, partition: TopicPartition) -> Log | None:
+        directory = self.directory_of(partition)
+        return directory.logs[partition] if directory is not None else None
+
+    def directory_of(self, partition: TopicPartition) -> LogDirectory | None:
+        for directory in self.directories:
+            if partition in directory.logs:
+                return directory
+        return None
+
+    def create(self, partition: TopicPartition, topic_id: Uuid | None, settings: TopicSettings, *, now_ms: int) -> Log:
+        """In the folder with the fewest partitions among those that work."""
+        invariant(self.directory_of(partition) is None, f"{partition} has a log already")
+        usable = [directory for directory in self.directories if directory.failure is None]
+        if not usable:
+            raise LogOffline(str(partition), "every data folder is offline")
+        directory = min(usable, key=lambda one: len(one.logs))
+        return directory.create(partition, topic_id, settings, now_ms=now_ms, options=self.options)
+
+    def delete(self, partition: TopicPartition, unique: bytes, now_ms: int) -> None:
+        """``unique`` is sixteen random bytes: a topic may be created and deleted again and again."""
+        directory = self.directory_of(partition)
+        if directory is not None:
+            directory.delete(partition, unique, now_ms)
+
+    def sweep(self, now_ms: int) -> None:
+        for directory in self.directories:
+            if directory.failure is None:
+                directory.sweep(now_ms)
+
+    def write_checkpoints(self, high_watermarks: dict[TopicPartition, int] | None = None, *, sync: bool = True) -> None:
+        for directory in self.directories:
+            if directory.failure is None:
+                directory.write_checkpoints(high_watermarks, sync=sync)
+
+    def read_high_watermarks(self) -> dict[TopicPartition, int]:
+        found: dict[TopicPartition, int] = {}
+        for directory in self.directories:
+            found.update(directory.read_high_watermarks())
+        return found
+
+    def close(self, *, broker_epoch: int = -1, high_watermarks: dict[TopicPartition, int] | None = None) -> bool:
+        """True where every folder was closed cleanly."""
+        results = [
+            directory.close(broker_epoch=broker_epoch, high_watermarks=high_watermarks)
+            for directory in self.directories
+        ]
+        return all(results)

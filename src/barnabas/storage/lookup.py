@@ -1,0 +1,79 @@
+"""Finding records by time: indexes narrow it down to a batch, whose records are then looked at within bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from barnabas.model.errors import ApiError, ErrorCode
+from barnabas.storage.segment import Segment
+from barnabas.wire.batch import BatchHeader, CorruptBatch, InvalidRecord, UnsupportedCodec
+from barnabas.wire.compression import DecompressionError
+from barnabas.wire.records import MAX_DECOMPRESSED_BYTES, Record, decode_batch
+
+if TYPE_CHECKING:
+    from barnabas.storage.log import Log
+
+
+class TimestampOffset(NamedTuple):
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+def offset_for_timestamp(log: Log, timestamp: int) -> TimestampOffset | None:
+    for segment in log.segments:
+        if segment.size and _max_timestamp(segment) >= timestamp:
+            found = _search(log, segment, timestamp)
+            if found is not None:
+                return found
+    return None
+
+
+def _search(log: Log, segment: Segment, timestamp: int) -> TimestampOffset | None:
+    segment.open_indexes()
+    start = max(segment.time_index.offset_before(timestamp), log.log_start_offset)
+    place = segment.position_of(start)
+    for position, header in segment.batches(place[0]) if place else ():
+        if header.max_timestamp >= timestamp:
+            found = _first(
+                segment,
+                position,
+                header,
+                lambda record: record.timestamp >= timestamp and record.offset >= log.log_start_offset,
+            )
+            if found is not None:
+                return found
+    return None
+
+
+def offset_of_max_timestamp(log: Log) -> TimestampOffset | None:
+    """The first record that has the largest timestamp of all."""
+    latest = -1
+    best: Segment | None = None
+    for segment in log.segments:
+        if segment.size and _max_timestamp(segment) > latest:
+            latest, best = segment.max_timestamp, segment
+    if best is None:
+        return None
+    place = best.position_of(best.offset_of_max_timestamp)
+    return _first(best, *place, lambda record: record.timestamp == latest) if place else None
+
+
+def _max_timestamp(segment: Segment) -> int:
+    segment.largest_timestamp()
+    return segment.max_timestamp
+
+
+def _first(
+    segment: Segment, position: int, header: BatchHeader, wanted: Callable[[Record], bool]
+) -> TimestampOffset | None:
+    batch = segment.open_log().read(header.size, position)
+    try:
+        records = decode_batch(batch, max_bytes=MAX_DECOMPRESSED_BYTES)
+    except (CorruptBatch, InvalidRecord, UnsupportedCodec, DecompressionError) as error:
+        raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"the batch at {header.base_offset}: {error}") from None
+    for record in records:
+        if wanted(record):
+            return TimestampOffset(record.offset, record.timestamp, header.leader_epoch)
+    return None

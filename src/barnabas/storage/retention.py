@@ -1,0 +1,143 @@
+"""Making a log shorter: at its start by retention and DeleteRecords, at its end by truncation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from barnabas.model.errors import ApiError, ErrorCode
+from barnabas.model.ports import DiskError
+from barnabas.storage.loader import rebuild_producers
+from barnabas.storage.segment import Segment
+
+if TYPE_CHECKING:
+    from barnabas.storage.log import Log
+
+
+def delete_records_before(log: Log, offset: int, now_ms: int) -> int:
+    log.check_online()
+    if offset > log.log_end_offset:
+        raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} lies beyond the log's end {log.log_end_offset}")
+    if offset > log.log_start_offset:
+        log.log_start_offset = offset
+        log.epochs.truncate_from_start(offset)
+        _delete_while(log, now_ms, offset, lambda segment: segment.next_offset <= offset)
+    return log.log_start_offset
+
+
+def delete_old_segments(log: Log, now_ms: int, high_watermark: int) -> int:
+    log.check_online()
+    count = 0
+    settings = log.settings
+    if settings.deletes:
+        if settings.retention_ms >= 0:
+            oldest_ms = now_ms - settings.retention_ms
+            count += _delete_while(log, now_ms, high_watermark, lambda s: s.largest_timestamp() < oldest_ms)
+        if settings.retention_bytes >= 0:
+            surplus = log.size_bytes - settings.retention_bytes
+
+            def is_surplus(segment: Segment) -> bool:
+                nonlocal surplus
+                surplus -= segment.size
+                return surplus >= 0
+
+            count += _delete_while(log, now_ms, high_watermark, is_surplus)
+    start = log.log_start_offset
+    return count + _delete_while(log, now_ms, high_watermark, lambda s: s.next_offset <= start)
+
+
+def _delete_while(log: Log, now_ms: int, high_watermark: int, condition: Callable[[Segment], bool]) -> int:
+    """Deletes from the oldest segment on, below the high watermark, while the condition holds."""
+    count = 0
+    for segment in log.segments:
+        if not segment.size and segment is log.active:
+            break
+        if segment.next_offset > high_watermark or not condition(segment):
+            break
+        count += 1
+    if count:
+        try:
+            _delete_first(log, count, now_ms)
+        except DiskError as error:
+            raise log.fail(f"segments could not be deleted: {error}") from error
+    return count
+
+
+def _delete_first(log: Log, count: int, now_ms: int) -> None:
+    if count == len(log.segments):
+        log.roll(now_ms)
+        log.sync_entries()  # the empty segment is all that will say where the log ends
+    remove_at_ms = now_ms + log.settings.file_delete_delay_ms
+    doomed = log.segments[:count]
+    del log.segments[:count], log.bases[:count]
+    log.log_start_offset = max(log.log_start_offset, log.bases[0])
+    for segment in doomed:
+        log.doomed += [(remove_at_ms, path) for path in segment.mark_deleted()]
+    log.epochs.truncate_from_start(log.log_start_offset)
+    log.snapshots.remove_outside(log.bases[0] - 1, log.log_end_offset)
+    log.flushed_offset = max(log.flushed_offset, log.bases[0])
+    log.forget_places()
+
+
+def remove_deleted_files(log: Log, now_ms: int) -> int:
+    due = [path for remove_at_ms, path in log.doomed if remove_at_ms <= now_ms]
+    log.doomed = [entry for entry in log.doomed if entry[0] > now_ms]
+    for path in due:
+        log.disk.remove(path)
+    return len(log.doomed)
+
+
+def truncate_to(log: Log, offset: int) -> bool:
+    log.check_online()
+    if offset >= log.log_end_offset:
+        return False
+    if offset < log.bases[0]:
+        truncate_fully_and_start_at(log, offset)
+        return True
+    try:
+        _cut_tail(log, offset)
+        log.log_start_offset = min(log.log_start_offset, log.log_end_offset)
+        log.epochs.truncate_from_end(log.log_end_offset)
+        rebuild_producers(log, now_ms=log.now_ms)
+    except DiskError as error:
+        raise log.fail(f"truncation to {offset} failed: {error}") from error
+    return True
+
+
+def _cut_tail(log: Log, offset: int) -> None:
+    while log.bases[-1] >= offset and len(log.segments) > 1:
+        log.segments.pop().remove()
+        log.bases.pop()
+    active = log.active
+    active.next_offset = max(active.next_offset, offset)
+    found = active.position_of(offset)
+    if found is not None:
+        offset = max(min(offset, found[1].base_offset), active.base_offset)
+    active.truncate_to(offset)
+    active.next_offset = offset
+    _cut_bookkeeping(log, offset)
+
+
+def truncate_fully_and_start_at(log: Log, offset: int) -> None:
+    log.check_online()
+    try:
+        for segment in reversed(log.segments):
+            segment.remove()
+        log.segments.clear()
+        log.bases.clear()
+        log.add_segment(offset, log.now_ms)
+        log.epochs.clear()
+        log.producers.clear(offset)
+        log.snapshots.remove_outside(-1, -1)
+    except DiskError as error:
+        raise log.fail(f"truncation to {offset} failed: {error}") from error
+    log.log_start_offset = offset
+    _cut_bookkeeping(log, offset)
+
+
+def _cut_bookkeeping(log: Log, end_offset: int) -> None:
+    log.log_end_offset = end_offset
+    log.flushed_offset = min(log.flushed_offset, end_offset)
+    log.truncations += 1
+    log.is_stored = False
+    log.forget_places()

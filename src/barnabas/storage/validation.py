@@ -1,0 +1,189 @@
+"""What a batch must be before it is written: Kafka's checks, its error codes, and the rewriting a topic asks for.
+
+The common case, an uncompressed or compressed batch kept as the producer made it, costs one look at the header, one
+checksum and (uncompressed) one walk over the records in native code. Compressed records are looked into only where
+the topic recompresses or ``validate_compressed`` is set, and then within bounds.
+"""
+
+from __future__ import annotations
+
+from crc32c import crc32c
+
+from barnabas.model.errors import ApiError, ErrorCode
+from barnabas.model.topic_settings import TopicSettings
+from barnabas.storage.producer_state import Origin
+from barnabas.wire import walk
+from barnabas.wire.batch import (
+    CODEC_MASK,
+    CONTROL,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    TRANSACTIONAL,
+    BatchHeader,
+    CorruptBatch,
+    InvalidRecord,
+    UnsupportedCodec,
+    UnsupportedMagic,
+    check_header,
+    encode_header,
+    read_header,
+    restamp,
+)
+from barnabas.wire.compression import Codec, DecompressionError, compress
+from barnabas.wire.records import payload
+from barnabas.wire.walk import RecordsSummary
+
+MAX_DECOMPRESSED_BYTES = 100 << 20
+"""What one batch may grow to when it is looked into."""
+
+_ATTRIBUTES_AT = 21
+"""From here on a batch is covered by its checksum."""
+
+_CODECS = {
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+
+
+class BatchRules:
+    """A topic's settings as the append path needs them."""
+
+    __slots__ = (
+        "after_max_ms",
+        "before_max_ms",
+        "codec",
+        "compacts",
+        "level",
+        "log_append_time",
+        "looks_into_compressed",
+        "max_message_bytes",
+    )
+
+    def __init__(self, settings: TopicSettings, *, validate_compressed: bool) -> None:
+        self.max_message_bytes = settings.max_message_bytes
+        self.compacts = settings.compacts
+        self.log_append_time = settings.message_timestamp_type == "LogAppendTime"
+        self.before_max_ms = settings.message_timestamp_before_max_ms
+        self.after_max_ms = settings.message_timestamp_after_max_ms
+        self.codec = _CODECS.get(settings.compression_type)  # None keeps what the producer chose
+        self.level = _level(settings, self.codec)
+        self.looks_into_compressed = validate_compressed or self.codec is not None or self.compacts
+
+
+def _level(settings: TopicSettings, codec: Codec | None) -> int | None:
+    if codec is Codec.GZIP and settings.compression_gzip_level != -1:
+        return settings.compression_gzip_level
+    if codec is Codec.LZ4:
+        return settings.compression_lz4_level
+    return settings.compression_zstd_level if codec is Codec.ZSTD else None
+
+
+def read_one_header(batch: memoryview) -> BatchHeader:
+    """The header of a buffer that must hold exactly one batch."""
+    try:
+        header = read_header(batch, 0)
+    except (CorruptBatch, UnsupportedMagic) as error:
+        raise ApiError(error.code, str(error)) from None
+    if header.batch_length + LOG_OVERHEAD != len(batch):
+        if header.batch_length + LOG_OVERHEAD > len(batch):
+            raise ApiError(ErrorCode.CORRUPT_MESSAGE, "the batch is cut short")
+        raise ApiError(ErrorCode.INVALID_RECORD, "more than one batch for a partition")
+    return header
+
+
+def check_produced(batch: memoryview, header: BatchHeader, rules: BatchRules, now_ms: int) -> int:
+    """Everything that is asked of a client's batch but its sequence; returns the records' largest timestamp."""
+    if len(batch) > rules.max_message_bytes:
+        raise too_large(len(batch), rules.max_message_bytes)
+    if crc32c(batch[_ATTRIBUTES_AT:]) != header.crc:
+        raise ApiError(ErrorCode.CORRUPT_MESSAGE, "the checksum of the batch does not match")
+    try:
+        if not _is_plain(header):
+            check_header(header)
+        if not header.attributes & CODEC_MASK:
+            summary = walk.check_payload(batch[HEADER_SIZE:], header.record_count, header.base_timestamp)
+        elif rules.looks_into_compressed:
+            summary = _check_compressed(batch, header)
+        else:
+            summary = RecordsSummary(header.max_timestamp, -1, header.base_timestamp, False)
+    except (InvalidRecord, UnsupportedCodec) as error:
+        raise ApiError(error.code, str(error)) from None
+    max_timestamp, _, min_timestamp, has_null_key = summary
+    if has_null_key and rules.compacts:
+        raise ApiError(ErrorCode.INVALID_RECORD, "a compacted topic takes no record without a key")
+    if not rules.log_append_time:
+        _check_times(header, rules, now_ms, min_timestamp, max_timestamp)
+    return max_timestamp
+
+
+def _is_plain(header: BatchHeader) -> bool:
+    """The header of nearly every batch: no flag but the transaction's, and numbers that fit. Others are looked at."""
+    return (
+        header.base_offset == 0
+        and 0 < header.record_count == header.last_offset_delta + 1
+        and not header.attributes & ~TRANSACTIONAL
+        and (header.producer_id < 0 or header.base_sequence >= 0)
+    )
+
+
+def _check_times(header: BatchHeader, rules: BatchRules, now_ms: int, oldest: int, latest: int) -> None:
+    """A timestamp of -1 is none, and passes."""
+    if header.attributes & LOG_APPEND_TIME:
+        raise ApiError(ErrorCode.INVALID_TIMESTAMP, "a producer may not set the log append time")
+    if latest > now_ms + rules.after_max_ms or -1 < oldest < now_ms - rules.before_max_ms:
+        raise ApiError(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"the timestamps of the batch reach from {oldest} to {latest}, outside what "
+            f"message.timestamp.before.max.ms and message.timestamp.after.max.ms allow at {now_ms}",
+        )
+
+
+def _check_compressed(batch: memoryview, header: BatchHeader) -> RecordsSummary:
+    try:
+        records = payload(batch, 0, header, max_bytes=MAX_DECOMPRESSED_BYTES)
+    except DecompressionError as error:
+        raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+    return walk.check_payload(records, header.record_count, header.base_timestamp)
+
+
+def too_large(size: int, limit: int) -> ApiError:
+    return ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"the batch has {size} bytes, max.message.bytes is {limit}")
+
+
+def rewrite(batch: memoryview, header: BatchHeader, rules: BatchRules, now_ms: int, max_timestamp: int) -> memoryview:
+    """The batch as the topic wants it: recompressed, stamped with the append time, or with its true maximum."""
+    if rules.codec is not None and rules.codec != header.attributes & CODEC_MASK and not header.attributes & CONTROL:
+        batch = recompress(batch, header, rules.codec, rules.level)
+        if len(batch) > rules.max_message_bytes:
+            raise too_large(len(batch), rules.max_message_bytes)
+        header = read_header(batch, 0)
+    if rules.log_append_time:
+        restamp(batch, 0, attributes=header.attributes | LOG_APPEND_TIME, max_timestamp=now_ms)
+    elif max_timestamp != header.max_timestamp:
+        restamp(batch, 0, max_timestamp=max_timestamp)
+    return batch
+
+
+def recompress(batch: memoryview, header: BatchHeader, codec: Codec, level: int | None) -> memoryview:
+    try:
+        records = payload(batch, 0, header, max_bytes=MAX_DECOMPRESSED_BYTES)
+    except DecompressionError as error:
+        raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+    body = compress(codec, records, level)
+    attributes = header.attributes & ~CODEC_MASK | codec
+    changed = header._replace(attributes=attributes, batch_length=HEADER_SIZE - LOG_OVERHEAD + len(body))
+    whole = memoryview(bytearray(encode_header(changed) + body))
+    restamp(whole, 0)
+    return whole
+
+
+def needs_rewrite(header: BatchHeader, rules: BatchRules, max_timestamp: int, origin: Origin) -> bool:
+    if rules.log_append_time and origin is not Origin.RAFT_LEADER:
+        return True
+    if max_timestamp != header.max_timestamp:
+        return True
+    return rules.codec is not None and rules.codec != header.attributes & CODEC_MASK

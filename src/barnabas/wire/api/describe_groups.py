@@ -1,0 +1,44 @@
+"""DescribeGroups: classic groups and their members."""
+
+from typing import Annotated
+
+from barnabas.wire.schema import EMPTY, In, Message, Struct, int16, int32
+
+
+class DescribeGroupsRequest(Message):
+    api_key = 15
+    versions = "0-6"
+    flexible = "5+"
+    served_by = ("broker",)
+
+    groups: list[str] = EMPTY
+    include_authorized_operations: Annotated[bool, In("3+")] = False
+
+
+class DescribedGroupMember(Struct):
+    member_id: str = ""
+    group_instance_id: Annotated[str | None, In("4+")] = None
+    client_id: str = ""
+    client_host: str = ""
+    member_metadata: bytes = b""
+    member_assignment: bytes = b""
+
+
+class DescribedGroup(Struct):
+    error_code: int16 = 0
+    error_message: Annotated[str | None, In("6+")] = None
+    group_id: str = ""
+    group_state: str = ""
+    protocol_type: str = ""
+    protocol_data: str = ""
+    members: list[DescribedGroupMember] = EMPTY
+    authorized_operations: Annotated[int32, In("3+")] = -(1 << 31)
+
+
+class DescribeGroupsResponse(Message):
+    api_key = 15
+    versions = "0-6"
+    flexible = "5+"
+
+    throttle_time_ms: Annotated[int32, In("1+")] = 0
+    groups: list[DescribedGroup] = EMPTY

@@ -1,0 +1,450 @@
+"""Walks over record batches that must be fast: every record of a batch, every batch of a segment.
+
+Each walk exists twice: in ``_walk.c`` and here in Python. The native one serves wherever the extension was built;
+``use(native=False)`` forces the other, and NATIVE tells which is in force. Tests hold the two equal, reason for reason.
+
+- ``check_records`` and ``check_payload`` ask of a produced batch what Kafka's LogValidator asks of its records.
+- ``scan`` lists the whole batches in a buffer.
+- ``index_scan`` is recovery: it goes over a segment chunk by chunk and hands back only what the caller must act on.
+
+A walk stops at the first thing wrong. Record walks raise InvalidRecord with the record's index; scans return the
+position of the first byte that is not part of a whole, valid batch, and why.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from enum import IntEnum
+from struct import Struct
+from types import ModuleType
+from typing import Any, NamedTuple, TypeAlias
+
+from crc32c import crc32c
+
+from barnabas.wire.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, Buffer, CorruptBatch, InvalidRecord, read_header
+
+_native: ModuleType | None
+try:
+    import barnabas.wire._walk as _native  # type: ignore[no-redef]
+except ImportError:
+    _native = None
+
+NATIVE_AVAILABLE = _native is not None
+NATIVE = False
+"""Whether the native walks are in force; set by ``use``."""
+
+
+class Reason(IntEnum):
+    """Why a walk over records stopped. The numbers are shared with ``_walk.c``."""
+
+    WHOLE = 0
+    VARINT = 1
+    LENGTH = 2
+    FIELDS = 3
+    OFFSET = 4
+    KEY = 5
+    VALUE = 6
+    HEADER_COUNT = 7
+    HEADER = 8
+    TIMESTAMP = 9
+    TRAILING = 10
+
+
+REASONS = {
+    Reason.VARINT: "a varint is cut short or too long",
+    Reason.LENGTH: "its length does not fit the batch",
+    Reason.FIELDS: "its length does not match its fields",
+    Reason.OFFSET: "its offset delta is not its place in the batch",
+    Reason.KEY: "its key's length does not fit",
+    Reason.VALUE: "its value's length does not fit",
+    Reason.HEADER_COUNT: "its number of headers does not fit",
+    Reason.HEADER: "a header's key or value does not fit, or the key is null",
+    Reason.TIMESTAMP: "its timestamp overflows",
+    Reason.TRAILING: "bytes follow the last record",
+}
+
+
+class Stop(IntEnum):
+    """Why a scan over batches stopped. The numbers are shared with ``_walk.c``."""
+
+    END = 0
+    """Every byte belongs to a whole batch."""
+    PARTIAL = 1
+    """The rest is the beginning of a batch: read on, or, at the end of the file, cut it off."""
+    LENGTH = 2
+    MAGIC = 3
+    HEADER = 4
+    """A negative base offset, offset delta or record count, or offsets beyond 63 bits."""
+    CRC = 5
+    OFFSET = 6
+    """index_scan only: the offsets go back, or above max_offset."""
+
+
+class RecordsSummary(NamedTuple):
+    max_timestamp: int
+    """-1 where no record has one, as in Kafka."""
+    offset_of_max_timestamp: int
+    """The offset delta of the first record with max_timestamp; -1 where there is none."""
+    min_timestamp: int
+    """Records without a timestamp (-1) aside; -1 where there is none."""
+    has_null_key: bool
+    """Compacted topics refuse such batches."""
+
+
+class ScannedBatch(NamedTuple):
+    """The fields of a BatchFields tuple by name: ``ScannedBatch._make(fields)``."""
+
+    position: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    leader_epoch: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+    attributes: int
+
+
+BatchFields: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int]
+"""ScannedBatch as a plain tuple, since a million of them are made in a recovery."""
+
+
+class ScanState(NamedTuple):
+    """What ``index_scan`` carries from one chunk of a segment to the next."""
+
+    next_offset: int
+    """The lowest base offset the next batch may have: at first, the segment's."""
+    bytes_since_entry: int = 0
+    max_timestamp: int = -1
+    offset_of_max_timestamp: int = -1
+    """The last offset of the batch that has it, which is what the time index holds."""
+    leader_epoch: int = -1
+    """The latest epoch known, at first from the epoch cache."""
+
+
+class IndexScan(NamedTuple):
+    state: ScanState
+    stop: int
+    """Position in the buffer after the last whole, valid batch."""
+    reason: Stop
+    needed_bytes: int
+    """For PARTIAL, how long the batch at ``stop`` claims to be (61 while not even its header is there), else 0."""
+    entries: array[int]
+    """Flat quadruples: last offset of the batch, its file position, max timestamp so far, offset of that timestamp.
+    The first two are the offset index's entry. The last two are the time index's, if the timestamp is above that of
+    the time index's last entry."""
+    epochs: array[int]
+    """Flat pairs: a leader epoch above all before, the base offset where it begins."""
+    producers: list[BatchFields]
+    """The batches that change producer state: those with a producer id, and control batches. Position is the file's."""
+
+
+_Walk: TypeAlias = Callable[[Buffer, int, int, int, int], tuple[int, int, int, int, int, bool]]
+
+
+def check_records(buffer: Buffer, position: int, size: int, header: BatchHeader | None = None) -> RecordsSummary:
+    """Walk the records of the uncompressed batch of ``size`` bytes at ``position``.
+
+    Pass ``header`` if it has been read. The checksum is the caller's (``batch.check_crc``). Attributes of a record
+    may hold anything, as in Kafka. Raises CorruptBatch where the batch is not whole, InvalidRecord for the rest.
+    """
+    header = header or read_header(buffer, position)
+    if header.is_compressed:
+        raise ValueError("the batch is compressed: decompress it and call check_payload")
+    if header.size != size or len(buffer) - position < size:
+        raise CorruptBatch(f"batch claims {header.size} bytes of {size}")
+    if header.record_count != header.last_offset_delta + 1:
+        raise InvalidRecord(f"{header.record_count} records up to offset delta {header.last_offset_delta}")
+    return _summary(buffer, position + HEADER_SIZE, position + size, header.record_count, header.base_timestamp)
+
+
+def check_payload(payload: Buffer, record_count: int, base_timestamp: int) -> RecordsSummary:
+    """The same walk over the records' bytes alone: what a compressed batch decompresses to (``records.payload``)."""
+    return _summary(payload, 0, len(payload), record_count, base_timestamp)
+
+
+def _summary(buffer: Buffer, start: int, end: int, record_count: int, base_timestamp: int) -> RecordsSummary:
+    reason, index, *found = _walk(buffer, start, end, record_count, base_timestamp)
+    if reason:
+        raise InvalidRecord(REASONS[Reason(reason)], index)
+    return RecordsSummary._make(found)
+
+
+def scan(
+    buffer: Buffer, position: int = 0, end: int | None = None, *, check_crc: bool = True
+) -> tuple[list[BatchFields], int, Stop]:
+    """The whole batches in ``buffer[position:end]``, where they stop, and why. Offsets are not compared."""
+    batches, stop, reason = _scan(buffer, position, len(buffer) if end is None else end, check_crc)
+    return batches, stop, Stop(reason)
+
+
+def index_scan(  # noqa: PLR0913 - what is asked and what is carried on are both needed
+    buffer: Buffer,
+    position: int = 0,
+    end: int | None = None,
+    *,
+    state: ScanState,
+    file_position: int = 0,
+    index_interval_bytes: int = 4096,
+    max_offset: int = 2**63 - 2,
+    check_crc: bool = True,
+) -> IndexScan:
+    """Recover one chunk of a segment: ``file_position`` is where ``buffer[position]`` stands in the file.
+
+    Index entries follow Kafka's LogSegment: one is due at a batch when more than ``index_interval_bytes`` went by
+    since the last. ``max_offset`` is the last offset that the segment may hold (its base offset + 2^31 - 1).
+    After PARTIAL call again with the bytes from ``stop`` on and more behind them, ``file_position`` moved likewise
+    and the returned state.
+    """
+    end = len(buffer) if end is None else end
+    found = _index_scan(buffer, position, end, check_crc, file_position, index_interval_bytes, max_offset, *state)
+    stop, reason, needed_bytes, *carried, entries, epochs, producers = found
+    return IndexScan(
+        ScanState._make(carried), stop, Stop(reason), needed_bytes, array("q", entries), array("q", epochs), producers
+    )
+
+
+# The Python twins. They return what the native functions return, so that all above is shared.
+
+
+class _Bad(Exception):
+    """Ends a walk; carries the reason."""
+
+
+def _varint(buffer: Buffer, at: int, end: int, bits: int = 32) -> tuple[int, int]:
+    number = shift = 0
+    while at < end and shift < bits:
+        byte = buffer[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if number >> bits:
+                break
+            return (number >> 1) ^ -(number & 1), at
+        shift += 7
+    raise _Bad(Reason.VARINT)
+
+
+def _skip(buffer: Buffer, at: int, end: int, smallest: int, bad: Reason) -> tuple[int, int]:
+    """The length of a field and where the field ends."""
+    length, at = _varint(buffer, at, end)
+    if length < smallest or length > end - at:
+        raise _Bad(bad)
+    return length, at + max(length, 0)
+
+
+def _skip_headers(buffer: Buffer, at: int, end: int) -> int:
+    count, at = _varint(buffer, at, end)
+    if count < 0 or count > end - at:
+        raise _Bad(Reason.HEADER_COUNT)
+    for _ in range(count):
+        _, at = _skip(buffer, at, end, 0, Reason.HEADER)
+        _, at = _skip(buffer, at, end, -1, Reason.HEADER)
+    return at
+
+
+def _plain_record(data: bytes, at: int, end: int, index: int) -> tuple[int, bool] | None:
+    """``_any_record`` for the usual record, without headers; None where it must be looked at closely.
+
+    Unrolled, since a call per varint is what costs. Positions only grow, so if they arrive at ``end`` then no read
+    in between went past it.
+    """
+    if (delta := data[at + 1]) < 0x80:
+        at += 2
+    elif (more := data[at + 2]) < 0x80:
+        delta, at = delta & 0x7F | more << 7, at + 3
+    else:
+        delta, at = _varint(data, at + 1, end, 64)
+        delta = delta << 1 if delta >= 0 else ~(delta << 1)
+    if (place := data[at]) < 0x80:
+        at += 1
+    elif (more := data[at + 1]) < 0x80:
+        place, at = place & 0x7F | more << 7, at + 2
+    else:
+        place, at = place & 0x7F | (more & 0x7F) << 7 | data[at + 2] << 14, at + 3
+    key = data[at]
+    at += 1 if key == 1 else 1 + (key >> 1)
+    value = data[at]
+    if value < 0x80:
+        at += 1
+    else:
+        value, at = value & 0x7F | data[at + 1] << 7, at + 2
+    at += 0 if value == 1 else value >> 1
+    is_plain = place == index << 1 and (key == 1 or (not key & 1 and key < 0x80)) and (value == 1 or not value & 1)
+    if not is_plain or place > 0x1FFFFF or value > 0x3FFF or at + 1 != end or data[at]:
+        return None
+    return (delta >> 1) ^ -(delta & 1), key == 1
+
+
+def _any_record(buffer: Buffer, at: int, end: int, index: int) -> tuple[int, bool]:
+    timestamp_delta, at = _varint(buffer, at + 1, end, 64)
+    offset_delta, at = _varint(buffer, at, end)
+    if offset_delta != index:
+        raise _Bad(Reason.OFFSET)
+    key_length, at = _skip(buffer, at, end, -1, Reason.KEY)
+    _, at = _skip(buffer, at, end, -1, Reason.VALUE)
+    if _skip_headers(buffer, at, end) != end:
+        raise _Bad(Reason.FIELDS)
+    return timestamp_delta, key_length < 0
+
+
+def _record(data: bytes, at: int, end: int, index: int) -> tuple[int, bool]:
+    """The timestamp delta, and whether the key is null."""
+    if at >= end:
+        raise _Bad(Reason.FIELDS)
+    try:
+        return _plain_record(data, at, end, index) or _any_record(data, at, end, index)
+    except IndexError:
+        return _any_record(data, at, end, index)
+
+
+def _walk_python(
+    buffer: Buffer, start: int, end: int, count: int, base_timestamp: int
+) -> tuple[int, int, int, int, int, bool]:
+    _check_range(buffer, start, end)
+    data = bytes(memoryview(buffer)[start:end])
+    start, end = 0, end - start
+    max_timestamp = offset_of_max = min_timestamp = -1
+    has_null_key = False
+    index = 0
+    try:
+        for index in range(count):
+            length, start = _varint(data, start, end)
+            if length < 0 or length > end - start:
+                raise _Bad(Reason.LENGTH)
+            delta, is_null = _record(data, start, start + length, index)
+            start += length
+            has_null_key |= is_null
+            timestamp = base_timestamp + delta
+            if not -(2**63) <= timestamp < 2**63:
+                raise _Bad(Reason.TIMESTAMP)
+            if timestamp > max_timestamp:
+                max_timestamp, offset_of_max = timestamp, index
+            if timestamp != -1 and (min_timestamp == -1 or timestamp < min_timestamp):
+                min_timestamp = timestamp
+        index = count
+        reason = Reason.WHOLE if start == end else Reason.TRAILING
+    except _Bad as bad:
+        reason = bad.args[0]
+    return reason, index, max_timestamp, offset_of_max, min_timestamp, has_null_key
+
+
+_HEADER = Struct(">qiibIhiqqqhii")
+_SMALLEST_LENGTH = HEADER_SIZE - LOG_OVERHEAD
+_ATTRIBUTES_AT = 21
+_CONTROL = 0x20
+
+
+def _read_batch(view: memoryview, at: int, end: int, check_crc: bool) -> tuple[BatchFields | None, int, Stop]:
+    """The batch at ``at`` and its size; or none, the size it claims, and why not."""
+    if at == end:
+        return None, 0, Stop.END
+    if end - at < HEADER_SIZE:
+        return None, HEADER_SIZE, Stop.PARTIAL
+    base, length, leader_epoch, magic, crc, attributes, delta, _, max_timestamp, producer_id, *rest = (
+        _HEADER.unpack_from(view, at)
+    )
+    if length < _SMALLEST_LENGTH:
+        return None, 0, Stop.LENGTH
+    if magic != 2:
+        return None, 0, Stop.MAGIC
+    size = length + LOG_OVERHEAD
+    if end - at < size:
+        return None, size, Stop.PARTIAL
+    if check_crc and crc32c(view[at + _ATTRIBUTES_AT : at + size]) != crc:
+        return None, 0, Stop.CRC
+    producer_epoch, base_sequence, count = rest
+    if base < 0 or delta < 0 or count < 0 or base + delta >= 2**63:
+        return None, 0, Stop.HEADER
+    last = base + delta
+    return (
+        (at, base, last, max_timestamp, leader_epoch, producer_id, producer_epoch, base_sequence, count, attributes),
+        size,
+        Stop.END,
+    )
+
+
+def _scan_python(buffer: Buffer, at: int, end: int, check_crc: bool) -> tuple[list[BatchFields], int, int]:
+    _check_range(buffer, at, end)
+    found: list[BatchFields] = []
+    with memoryview(buffer) as view:
+        while True:
+            batch, size, reason = _read_batch(view, at, end, check_crc)
+            if batch is None:
+                return found, at, reason
+            found.append(batch)
+            at += size
+
+
+def _index_scan_python(  # noqa: PLR0913, PLR0917 - the native function's arguments
+    buffer: Buffer,
+    start: int,
+    end: int,
+    check_crc: bool,
+    file_position: int,
+    interval_bytes: int,
+    max_offset: int,
+    next_offset: int,
+    bytes_since_entry: int,
+    max_timestamp: int,
+    offset_of_max: int,
+    leader_epoch: int,
+) -> tuple[Any, ...]:
+    _check_range(buffer, start, end)
+    if not (0 <= file_position < 2**62 and 0 <= bytes_since_entry < 2**62):
+        raise ValueError("position out of range")
+    entries, epochs = array("q"), array("q")
+    producers: list[BatchFields] = []
+    at, max_offset = start, min(max_offset, 2**63 - 2)
+    with memoryview(buffer) as view:
+        while True:
+            batch, size, reason = _read_batch(view, at, end, check_crc)
+            if batch is None:
+                break
+            _, base, last, timestamp, epoch, producer_id, _, _, _, attributes = batch
+            if base < next_offset or last > max_offset:
+                size, reason = 0, Stop.OFFSET
+                break
+            position = file_position + at - start
+            if timestamp > max_timestamp:
+                max_timestamp, offset_of_max = timestamp, last
+            if bytes_since_entry > interval_bytes:
+                entries.extend((last, position, max_timestamp, offset_of_max))
+                bytes_since_entry = 0
+            if epoch > leader_epoch:
+                leader_epoch = epoch
+                epochs.extend((epoch, base))
+            if producer_id >= 0 or attributes & _CONTROL:
+                producers.append((position, *batch[1:]))
+            bytes_since_entry += size
+            next_offset = last + 1
+            at += size
+    carried = (next_offset, bytes_since_entry, max_timestamp, offset_of_max, leader_epoch)
+    return at, reason, size, *carried, entries.tobytes(), epochs.tobytes(), producers
+
+
+def _check_range(buffer: Buffer, start: int, end: int) -> None:
+    if not 0 <= start <= end <= len(buffer):
+        raise ValueError("range outside the buffer")
+
+
+_walk: _Walk = _walk_python
+_scan: Callable[[Buffer, int, int, bool], tuple[list[BatchFields], int, int]] = _scan_python
+_index_scan: Callable[..., tuple[Any, ...]] = _index_scan_python
+
+
+def use(native: bool) -> None:
+    """Choose the twin for this process. Asking for the native one where it was not built is an error."""
+    global NATIVE, _walk, _scan, _index_scan  # noqa: PLW0603 - which twin is in force is the module's one state
+    if not native:
+        _walk, _scan, _index_scan = _walk_python, _scan_python, _index_scan_python
+    elif _native is None:
+        raise RuntimeError("the native walks were not built")
+    else:
+        _walk, _scan, _index_scan = _native.walk, _native.scan, _native.index_scan
+    NATIVE = native
+
+
+use(NATIVE_AVAILABLE)
