@@ -1,4 +1,4 @@
-"""Formatting a data folder, as ``kafka-storage format --standalone`` does: ids, the first voters, the first features."""
+"""Formatting a data folder, as ``kafka-storage format --standalone`` does: ids, first voters, first features."""
 
 from __future__ import annotations
 

@@ -93,8 +93,7 @@ def bind(settings: BrokerSettings) -> list[BoundListener]:
         raise StartError(f"advertised.listeners names {unknown[0]}, which is not among listeners.")
     bound: list[BoundListener] = []
     try:
-        for address in wanted:
-            bound.append(_bind(address, told.get(address.name)))
+        bound.extend(_bind(address, told.get(address.name)) for address in wanted)
     except StartError:
         for listener in bound:
             listener.socket.close()

@@ -1,8 +1,8 @@
 """One node: everything wired together on one event loop.
 
 Start: lock and identify the folders, load the metadata, lead the quorum of one, register and unfence the broker (which
-raises the leader epoch of what it leads), open the logs, listen. Stop: the same backwards; the clean shutdown marker comes
-last.
+raises the leader epoch of what it leads), open the logs, listen. Stop: the same backwards; the clean shutdown marker
+comes last.
 """
 
 from __future__ import annotations
@@ -97,6 +97,8 @@ class Node:
         self._random = random.Random(os.urandom(16))
         self._read_ahead = ReadAhead(loop)
         self._timers: list[asyncio.TimerHandle] = []
+        self._retention_at_ms = self._clock.monotonic_ms() + settings.log_retention_check_interval_ms
+        self._checkpoint_at_ms = self._clock.monotonic_ms() + settings.log_flush_offset_checkpoint_interval_ms
         self._serving = False
         self._stopped = False
         self._roots = [os.path.abspath(path) for path in settings.data_directories]
@@ -158,7 +160,7 @@ class Node:
             directory=directory,
             me=me,
             endpoints=[endpoint],
-            on_high_watermark=lambda: self.controller.on_high_watermark(),
+            on_high_watermark=self._on_high_watermark,
         )
         machine = MetadataMachine(self._policy(), self._random)
         self.controller = Controller(machine, driver, self._clock, self._publish)
@@ -200,7 +202,12 @@ class Node:
 
     async def _ask(self, request: Any) -> Any:
         future: asyncio.Future[Any] = self._loop.create_future()
-        self.controller.submit(request, lambda response: future.done() or future.set_result(response))
+
+        def answered(response: Any) -> None:
+            if not future.done():
+                future.set_result(response)
+
+        self.controller.submit(request, answered)
         response = await future
         if isinstance(response, ApiError):
             raise StartError(f"The controller answered {type(request).__name__} with {response}.")
@@ -283,6 +290,9 @@ class Node:
             served=apis.advertised,
         )
 
+    def _on_high_watermark(self) -> None:
+        self.controller.on_high_watermark()
+
     def _publish(self, delta: Any, image: MetadataImage) -> None:
         if self._serving:
             self.broker.apply(delta, image)
@@ -333,6 +343,7 @@ class Node:
             max_connections_per_ip_overrides=overrides,
             max_idle_ms=settings.connections_max_idle_ms,
             frame_timeout_ms=settings.frame_timeout_ms,
+            max_buffered_bytes=settings.queued_max_request_bytes if settings.queued_max_request_bytes > 0 else 1 << 62,
         )
 
     # Upkeep
@@ -344,19 +355,22 @@ class Node:
     def _on_upkeep(self) -> None:
         """Retention, deleted files, checkpoints: each looked at when its interval has passed."""
         now_ms = self._clock.monotonic_ms()
-        if now_ms >= getattr(self, "_retention_at_ms", 0):
+        if now_ms >= self._retention_at_ms:
             self._retention_at_ms = now_ms + self.settings.log_retention_check_interval_ms
             for partition in list(self.broker.partitions):
                 partition.upkeep(self._clock.now_ms())
-        if now_ms >= getattr(self, "_checkpoint_at_ms", now_ms + 1):
+        if now_ms >= self._checkpoint_at_ms:
+            self._checkpoint_at_ms = now_ms + self.settings.log_flush_offset_checkpoint_interval_ms
             self._write_checkpoints()
-        self._checkpoint_at_ms = now_ms + self.settings.log_flush_offset_checkpoint_interval_ms
         self._logs.sweep(self._clock.now_ms())
         interval_s = min(UPKEEP_S, self.settings.log_retention_check_interval_ms / 1000)
         self._later(interval_s, self._on_upkeep)
 
     def _write_checkpoints(self) -> None:
-        self._logs.write_checkpoints(self._high_watermarks(), sync=False)
+        try:
+            self._logs.write_checkpoints(self._high_watermarks(), sync=False)
+        except DiskError as problem:
+            self._report("the checkpoints could not be written", reason=str(problem))
 
     def _high_watermarks(self) -> dict[TopicPartition, int]:
         return {partition.name: partition.high_watermark for partition in self.broker.partitions}

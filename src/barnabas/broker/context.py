@@ -22,6 +22,8 @@ class Request(Protocol):
 
     version: int
     client_id: str | None
+    abandoned: Callable[[], object] | None
+    """Called when the client goes before its parked request is answered."""
 
     @property
     def listener(self) -> str: ...

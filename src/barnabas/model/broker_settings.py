@@ -129,6 +129,14 @@ class BrokerSettings(Settings):
     socket_request_max_bytes: int = setting(
         "socket.request.max.bytes", SettingType.INT, 104857600, "The largest request taken.", at_least(1)
     )
+    queued_max_request_bytes: int = setting(
+        "queued.max.request.bytes",
+        SettingType.LONG,
+        256 << 20,
+        "Bytes of requests that have not arrived completely, over all connections; beyond them reading waits. "
+        "-1 is no limit.",
+        kafka_default="-1",
+    )
     socket_listen_backlog_size: int = setting(
         "socket.listen.backlog.size", SettingType.INT, 50, "Connections that may wait to be accepted.", at_least(1)
     )

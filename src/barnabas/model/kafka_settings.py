@@ -141,7 +141,6 @@ WITHOUT_EFFECT = frozenset(
     offsets.topic.segment.bytes
     principal.builder.class
     producer.purgatory.purge.interval.requests
-    queued.max.request.bytes
     queued.max.requests
     quota.window.num
     quota.window.size.seconds

@@ -277,3 +277,17 @@ class TopicSettings(Settings):
     @property
     def deletes(self) -> bool:
         return "delete" in self.cleanup_policy
+
+    def conflict(self) -> str | None:
+        """What is wrong with values that are each allowed by themselves, in Kafka's words."""
+        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
+            return (
+                f"conflict topic config setting min.compaction.lag.ms ({self.min_compaction_lag_ms}) > "
+                f"max.compaction.lag.ms ({self.max_compaction_lag_ms})"
+            )
+        if self.remote_storage_enable:
+            return (
+                "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log "
+                "storage: remote.storage.enable=true"
+            )
+        return None

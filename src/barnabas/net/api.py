@@ -66,7 +66,7 @@ Apis = Mapping[int, Api]
 class Exchange:
     """One request in flight. Replies leave a connection in the order of its requests."""
 
-    __slots__ = ("api", "chunks", "client_id", "connection", "correlation_id", "size", "version")
+    __slots__ = ("abandoned", "api", "chunks", "client_id", "connection", "correlation_id", "size", "version")
 
     def __init__(
         self, connection: Connection, api: Api, version: int, correlation_id: int, client_id: str | None
@@ -79,6 +79,8 @@ class Exchange:
         self.chunks: list[Any] | None = None
         """The encoded reply, once there is one; empty for a request that gets none."""
         self.size = 0
+        self.abandoned: Callable[[], object] | None = None
+        """Set by a handler that parks the request: called when the client goes before it is answered."""
 
     @property
     def listener(self) -> str:

@@ -116,8 +116,7 @@ class Connection:
         """Moves what is left of a frame out of the shared buffer."""
         size = len(rest)
         wanted = _FRAME.unpack_from(rest)[0] + 4 if size >= 4 else 0
-        self._buffer = bytearray(max(2 * size, min(wanted, FIRST_BUFFER_LIMIT)))
-        self._view = memoryview(self._buffer)
+        self._own(bytearray(max(2 * size, min(wanted, FIRST_BUFFER_LIMIT))))
         self._view[:size] = rest
         self._start, self._end = 0, size
         self.frame_since = self._listener.now()
@@ -127,21 +126,30 @@ class Connection:
         rest = self._end - self._start
         if self._start:
             self._view[:rest] = bytes(self._view[self._start : self._end])
-        elif not self._may_parse():
+        elif not self._may_parse() or not self._listener.limits.has_room(len(self._view)):
             self._pause_reading()
             return False
         else:
             grown = bytearray(2 * len(self._view))
             grown[:rest] = self._view
-            self._buffer, self._view = grown, memoryview(grown)
+            self._own(grown)
         self._start, self._end = 0, rest
         return True
+
+    def _own(self, buffer: bytearray | None) -> None:
+        self._listener.limits.buffered_bytes += len(buffer or b"") - len(self._buffer or b"")
+        self._buffer, self._view = buffer, memoryview(buffer or b"")
 
     def release_buffer(self) -> None:
         """Called now and then for connections that are quiet: memory of past bursts goes back."""
         if self._buffer is not None and self._start == self._end:
-            self._buffer, self._view = None, memoryview(b"")
+            self._own(None)
             self._start = self._end = 0
+
+    def read_on(self) -> None:
+        """Reading may have stopped for want of room in the buffers of all connections together."""
+        if not self._reading and self._may_parse() and self._listener.limits.has_room(len(self._view)):
+            self._resume()
 
     # Handling
 
@@ -378,9 +386,14 @@ class Connection:
         self._loop.remove_reader(self._fd)
         self._loop.remove_writer(self._fd)
         self._socket.close()
+        self._own(None)
         self._out.clear()
+        parked = [exchange for exchange in self._in_flight if exchange.chunks is None]
         self._in_flight.clear()
         self._listener.forget(self)
+        for exchange in parked:
+            if exchange.abandoned is not None:
+                exchange.abandoned()
 
     @property
     def waits_for_peer(self) -> bool:
@@ -388,8 +401,9 @@ class Connection:
         return self.frame_since is not None and self._may_parse()
 
     @property
-    def is_idle(self) -> bool:
-        return not self._in_flight and not self._out
+    def waits_for_us(self) -> bool:
+        """A request is parked here; silence is then no sign that the peer is gone."""
+        return self._stopped_by is not None or bool(self._in_flight)
 
 
 def _is_cached(chunk: Any) -> bool:

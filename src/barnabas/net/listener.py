@@ -37,11 +37,17 @@ class ConnectionLimits:
     max_connections_per_ip_overrides: dict[str, int] = field(default_factory=dict)
     max_idle_ms: int = 600_000
     frame_timeout_ms: int = 30_000
+    max_buffered_bytes: int = 256 << 20
+    """Of requests that are still arriving. A connection that needs more waits until others are done or timed out."""
+    buffered_bytes: int = 0
     open: set[Connection] = field(default_factory=set)
     per_ip: Counter[str] = field(default_factory=Counter)
 
     def allows(self, peer: str) -> bool:
         return self.per_ip[peer] < self.max_connections_per_ip_overrides.get(peer, self.max_connections_per_ip)
+
+    def has_room(self, more_bytes: int) -> bool:
+        return self.buffered_bytes + more_bytes <= self.max_buffered_bytes
 
     @property
     def full(self) -> bool:
@@ -144,10 +150,11 @@ class Listener:
             if connection.waits_for_peer and (connection.frame_since or now) < frame_before:
                 self.report_refusal(connection, f"a frame not complete within {self.limits.frame_timeout_ms} ms")
                 connection.close()
-            elif connection.is_idle and connection.last_active < idle_before:
+            elif not connection.waits_for_us and connection.last_active < idle_before:
                 connection.close()
             elif connection.last_active < now - 5:
                 connection.release_buffer()
+            connection.read_on()
         self._schedule_sweep()
 
     def forget(self, connection: Connection) -> None:

@@ -167,6 +167,8 @@ class Partition:
         try:
             task = self.log.begin_flush()
         except LogOffline:
+            self._flushing = False
+            self.stop(ErrorCode.KAFKA_STORAGE_ERROR)
             return
         pending = list(task.files)
 

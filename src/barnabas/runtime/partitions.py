@@ -70,9 +70,8 @@ class LocalPartitions:
         else:
             for topic in delta.removed_topics.values():
                 self._remove_topic(topic)
-            changed = [
-                topic for topic_id in sorted(delta.changed_topics) if (topic := image.topics_by_id.get(topic_id))
-            ]
+            found = (image.topics_by_id.get(topic_id) for topic_id in sorted(delta.changed_topics))
+            changed = [topic for topic in found if topic is not None]
             self._apply_settings(delta, image)
         for topic in changed:
             self._apply_topic(topic, image)

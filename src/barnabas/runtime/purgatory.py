@@ -45,17 +45,22 @@ class DelayedFetch:
             self.disturbed()
 
     def disturbed(self) -> None:
+        finish = self.cancel()
+        if finish is not None:
+            finish()
+
+    def cancel(self) -> Callable[[], None] | None:
+        """Nobody waits any more, or all that was waited for has come."""
         finish, self._finish = self._finish, None
-        if finish is None:
-            return
-        self._timer.cancel()
-        for partition in self._partitions:
-            partition.remove_fetch(self)
-        finish()
+        if finish is not None:
+            self._timer.cancel()
+            for partition in self._partitions:
+                partition.remove_fetch(self)
+        return finish
 
 
 class DelayedProduce:
-    """Calls ``finish`` once all partitions have told their outcome; REQUEST_TIMED_OUT stands for those that have not."""
+    """Calls ``finish`` once all partitions have told their outcome; a late one counts as REQUEST_TIMED_OUT."""
 
     __slots__ = ("_finish", "_outcomes", "_timer", "_waiting")
 

@@ -6,7 +6,7 @@
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
 
 It runs on a thread and an event loop of its own, on a free port, in memory unless a folder is given, and touches
-nothing of the host process: no signals, no loop policy, no garbage collector settings, no limits, no logging configuration.
+nothing of the host process: no signals, loop policy, garbage collector settings, limits or logging configuration.
 With pytest, the fixtures ``barnabas_broker`` (one per test) and ``barnabas_session_broker`` (one per run) come with the
 installed package.
 """

@@ -6,6 +6,7 @@ import pytest
 
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.sim.disk import SimDisk
+from barnabas.wire.batch import iterate
 from barnabas.wire.compression import Codec
 from barnabas.wire.records import Record, encode_batch
 from tests.unit.storage.kit import NOW, append, batch, new_log, open_log, read_all, small
@@ -56,6 +57,8 @@ def test_nothing_at_or_after_the_maximum_is_given(max_bytes):
         while (result := log.read(seen, max_bytes, max_offset=maximum)).records is not None:
             seen = result.next_offset
             assert seen <= maximum
+            data = result.records.read()
+            assert sum(header.size for _, header in iterate(data)) == len(data)
         assert seen == max((end for end in boundaries if end <= maximum), default=0)
 
 

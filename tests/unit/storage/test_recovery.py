@@ -233,6 +233,27 @@ def test_unclean_epochs_are_found_in_the_batches():
     assert log.epochs.entries == [(epoch, epoch) for epoch in range(6)]
 
 
+def test_epochs_beyond_the_end_are_dropped():
+    disk = SimDisk()
+    log = open_log(disk)
+    append(log, leader_epoch=0)
+    size = log.size_bytes
+    append(log, leader_epoch=1)
+    log.close()
+    disk.open(LOG).truncate(size)
+    assert open_log(disk).epochs.entries == [(0, 0)]
+
+
+def test_a_close_after_a_flush_still_stores_everything():
+    disk = SimDisk()
+    log = open_log(disk)
+    produce(log, 1, 0)
+    log.flush()
+    log.close()
+    log = open_log(disk, clean=True)
+    assert produce(log, 1, 0).duplicate
+
+
 # Power cuts
 
 

@@ -166,3 +166,25 @@ def test_flush_settings():
     append(log, now_ms=NOW + 5000)
     assert not log.flush_due(NOW + 5099)
     assert log.flush_due(NOW + 5100)
+
+
+def test_places_remembered_from_before_a_truncation_are_forgotten():
+    log = new_log(small(segment_bytes=100_000))
+    for _ in range(5):
+        append(log)
+    read_all(log, 0, 100)
+    log.truncate_to(1)
+    append(log, batch(3, value=b"longer" * 9))
+    append(log)
+    for offset in range(5):
+        assert [record.offset for record in read_all(log, offset)] == list(range(offset, 5))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_was_cut_does_not_come_back_after_a_power_cut(seed):
+    disk = SimDisk(seed)
+    log = filled(disk, count=8, segment_bytes=100_000)
+    log.flush()
+    log.truncate_to(3)
+    disk.crash()
+    assert open_log(disk, recovery_point=3).log_end_offset == 3

@@ -50,7 +50,7 @@ def _pairs(_context: Any, _parameter: Any, values: tuple[str, ...]) -> list[tupl
 )
 @click.option("--durable", is_flag=True, help="Sync every append before it is acknowledged.")
 @click.option("--memory", is_flag=True, help="Keep everything in memory; gone when the process ends.")
-def serve(  # noqa: PLR0913 -- one argument for each option
+def serve(
     listen: str | None, data: str | None, config: str | None, given: list[tuple[str, str]], durable: bool, memory: bool
 ) -> None:
     """Run a broker that Kafka clients connect to.

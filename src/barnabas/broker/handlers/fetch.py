@@ -151,7 +151,7 @@ class _Fetch:
     def park(self) -> None:
         waiting = [(partition, target.wanted.fetch_offset) for target, _, partition in self._results if partition]
         deadline_ms = self._broker.clock.monotonic_ms() + self._request.max_wait_ms
-        DelayedFetch(
+        delayed = DelayedFetch(
             waiting,
             self._request.min_bytes - self._total,
             deadline_ms,
@@ -159,6 +159,7 @@ class _Fetch:
             self._finish,
             committed_only=self._committed_only,
         )
+        self._exchange.abandoned = delayed.cancel
 
     def _finish(self) -> None:
         self.read()

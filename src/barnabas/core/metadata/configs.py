@@ -6,14 +6,19 @@ the broker's own file, the default (KIP-226).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from barnabas.core.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
+from barnabas.core.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage, Resource
+from barnabas.core.metadata.policy import MetadataPolicy, Outcome
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.model.settings import InvalidSetting, Setting, SettingType, described
 from barnabas.model.topic_settings import TopicSettings
+from barnabas.wire.api import alter_configs, incremental_alter_configs
+from barnabas.wire.schema import Message
+from barnabas.wire.stored.metadata_topics import ConfigRecord
 
 
 class ConfigSource(IntEnum):
@@ -73,34 +78,135 @@ def topic_settings(image: MetadataImage, topic: str, node_id: int, static: Mappi
     return TopicSettings.parse(texts)
 
 
-def check_topic_configs(configs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
-    """Parsed only to be checked; the image keeps texts. Raises INVALID_CONFIG naming setting and value."""
+# Changing
+
+
+def check_topic_configs(before: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+    """What the topic has with the changes, checked. Raises INVALID_CONFIG naming setting and value."""
     known = described(TopicSettings)
-    checked = {}
-    for key, text in configs:
+    after = {key: text for key, text in before.items() if key not in changes}
+    for key, text in changes.items():
         if key not in known:
             raise ApiError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {key}")
         if text is None:
             raise ApiError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {key}")
-        try:
-            known[key][1].parse(text)
-        except InvalidSetting as problem:
-            raise ApiError(ErrorCode.INVALID_CONFIG, str(problem)) from None
-        checked[key] = text
-    return checked
+        after[key] = text
+    try:
+        conflict = TopicSettings.parse(after).conflict()
+    except InvalidSetting as problem:
+        raise ApiError(ErrorCode.INVALID_CONFIG, str(problem)) from None
+    if conflict:
+        raise ApiError(ErrorCode.INVALID_CONFIG, conflict)
+    return after
 
 
-def altered(
-    before: Mapping[str, str], changes: Sequence[tuple[str, int, str | None]], settings: Mapping[str, Setting]
-) -> dict[str, str | None]:
-    """What IncrementalAlterConfigs changes: key -> new text, or None for removal."""
-    keys = [key for key, _, _ in changes]
-    if len(set(keys)) != len(keys):
-        raise ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
-    result: dict[str, str | None] = {}
-    for key, operation, text in changes:
-        result[key] = _apply(settings.get(key), before.get(key), key, operation, text)
-    return result
+def records_of(resource: Resource, changes: Mapping[str, str | None] | Mapping[str, str]) -> list[Message]:
+    return [
+        ConfigRecord(resource_type=resource[0], resource_name=resource[1], name=key, value=text)
+        for key, text in changes.items()
+    ]
+
+
+class Configs:
+    """Decisions about settings."""
+
+    def __init__(self, policy: MetadataPolicy) -> None:
+        self._policy = policy
+
+    def alter_incrementally(
+        self, image: MetadataImage, request: incremental_alter_configs.IncrementalAlterConfigsRequest
+    ) -> Outcome:
+        def changes(resource: Resource, given: Any) -> dict[str, str | None]:
+            operations = [(config.name, config.config_operation, config.value) for config in given]
+            return self._altered(resource, image.configs.get(resource, {}), operations)
+
+        records, responses = self._decide(
+            image, request, changes, incremental_alter_configs.AlterConfigsResourceResponse
+        )
+        return records, incremental_alter_configs.IncrementalAlterConfigsResponse(responses=responses)
+
+    def replace(self, image: MetadataImage, request: alter_configs.AlterConfigsRequest) -> Outcome:
+        """The older call, which replaces everything that a resource has."""
+
+        def changes(resource: Resource, given: Any) -> dict[str, str | None]:
+            operations = [(config.name, int(Operation.SET), config.value) for config in given]
+            return dict.fromkeys(image.configs.get(resource, {})) | self._altered(resource, {}, operations)
+
+        records, responses = self._decide(image, request, changes, alter_configs.AlterConfigsResourceResponse)
+        return records, alter_configs.AlterConfigsResponse(responses=responses)
+
+    def _decide(
+        self,
+        image: MetadataImage,
+        request: Any,
+        changes: Callable[[Resource, Any], dict[str, str | None]],
+        answer: Callable[..., Any],
+    ) -> tuple[list[Message], list[Any]]:
+        counts = Counter((entry.resource_type, entry.resource_name) for entry in request.resources)
+        records: list[Message] = []
+        responses: dict[Resource, Any] = {}
+        for entry in request.resources:
+            resource = (entry.resource_type, entry.resource_name)
+            response = answer(resource_type=resource[0], resource_name=resource[1], error_message=None)
+            responses[resource] = response
+            try:
+                if counts[resource] > 1:
+                    raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+                _check_exists(image, resource)
+                records += self._change(image, resource, changes(resource, entry.configs))
+            except ApiError as problem:
+                response.error_code, response.error_message = problem.code, problem.message
+        return [] if request.validate_only else records, list(responses.values())
+
+    def _altered(
+        self, resource: Resource, before: Mapping[str, str], operations: Sequence[tuple[str, int, str | None]]
+    ) -> dict[str, str | None]:
+        settings = self._settings(resource[0])
+        changed: dict[str, str | None] = {}
+        for key, operation, text in operations:
+            if key in changed:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+            changed[key] = _apply(settings.get(key), before.get(key), key, operation, text)
+        return changed
+
+    def _settings(self, resource_type: int) -> Mapping[str, Setting]:
+        if resource_type == TOPIC_RESOURCE:
+            return {key: entry for key, (_, entry) in described(TopicSettings).items()}
+        return self._policy.broker_settings
+
+    def _change(self, image: MetadataImage, resource: Resource, changes: Mapping[str, str | None]) -> list[Message]:
+        before = image.configs.get(resource, {})
+        given = {key: text for key, text in changes.items() if text is not None}
+        if resource[0] == TOPIC_RESOURCE:
+            kept = {key: text for key, text in before.items() if key not in changes}
+            check_topic_configs(kept, given)
+        else:
+            self._check_broker_configs(given)
+        return records_of(resource, {key: text for key, text in changes.items() if before.get(key) != text})
+
+    def _check_broker_configs(self, given: Mapping[str, str]) -> None:
+        for key, text in given.items():
+            entry = self._policy.broker_settings.get(key)
+            if entry is None:
+                raise ApiError(ErrorCode.INVALID_CONFIG, f"Unknown broker config name: {key}")
+            if not entry.dynamic:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {key}")
+            try:
+                entry.parse(text)
+            except InvalidSetting as problem:
+                raise ApiError(ErrorCode.INVALID_CONFIG, str(problem)) from None
+
+
+def _check_exists(image: MetadataImage, resource: Resource) -> None:
+    resource_type, name = resource
+    if resource_type == TOPIC_RESOURCE:
+        if name not in image.topics:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+    elif resource_type == BROKER_RESOURCE:
+        if name and name not in map(str, image.brokers):
+            raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {name} found; '' stands for all.")
+    else:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Unexpected resource type {resource_type}.")
 
 
 def _apply(entry: Setting | None, before: str | None, key: str, operation: int, text: str | None) -> str | None:
@@ -120,8 +226,8 @@ def _apply(entry: Setting | None, before: str | None, key: str, operation: int, 
 
 
 def _edited_list(entry: Setting, before: str | None, operation: int, text: str) -> str:
-    current: list[Any] = list(entry.default if before is None else entry.parse(before))
-    for part in (part.strip() for part in text.split(",")):
+    current = list(entry.default or ()) if before is None else _parts(before)
+    for part in _parts(text):
         if operation == Operation.APPEND and part not in current:
             current.append(part)
         elif operation == Operation.SUBTRACT and part in current:
@@ -129,7 +235,5 @@ def _edited_list(entry: Setting, before: str | None, operation: int, text: str) 
     return ",".join(current)
 
 
-def resource_settings(resource_type: int, broker: Mapping[str, Setting]) -> Mapping[str, Setting]:
-    if resource_type == TOPIC_RESOURCE:
-        return {key: entry for key, (_, entry) in described(TopicSettings).items()}
-    return broker
+def _parts(text: str) -> list[str]:
+    return [part for part in (part.strip() for part in text.split(",")) if part]

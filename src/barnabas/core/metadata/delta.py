@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from msgspec.structs import replace
 
 from barnabas.core.metadata.image import (
+    TOPIC_RESOURCE,
     BrokerImage,
     ControllerImage,
     Endpoint,
@@ -19,8 +20,8 @@ from barnabas.core.metadata.image import (
     PartitionImage,
     TopicImage,
 )
-from barnabas.model.errors import invariant
-from barnabas.model.ids import Uuid
+from barnabas.model.errors import InvariantBroken, invariant
+from barnabas.model.ids import ZERO_UUID, Uuid
 from barnabas.wire.schema import Message
 from barnabas.wire.stored import metadata_control, metadata_nodes, metadata_topics
 
@@ -86,28 +87,33 @@ class MetadataDelta:
     def _touch(self, topic_id: bytes) -> list[PartitionImage]:
         partitions = self._partitions.get(topic_id)
         if partitions is None:
-            topic = self.base.topics_by_id[topic_id]
+            topic = None if topic_id in self.removed_topics else self.base.topics_by_id.get(topic_id)
+            if topic is None:
+                raise InvariantBroken(f"a record changes the unknown topic {topic_id.hex()}")
             self._names[topic_id] = topic.name
             partitions = self._partitions[topic_id] = list(topic.partitions)
             self.changed_topics.add(topic_id)
         return partitions
 
     def _topic(self, record: metadata_topics.TopicRecord) -> None:
+        invariant(
+            record.topic_id not in self.base.topics_by_id and record.topic_id not in self._names,
+            f"a record creates the topic {record.topic_id.hex()} again",
+        )
         self._names[record.topic_id] = record.name
         self._partitions[record.topic_id] = []
         self.changed_topics.add(record.topic_id)
 
     def _remove_topic(self, record: metadata_topics.RemoveTopicRecord) -> None:
         topic_id = record.topic_id
-        created_here = self._names.pop(topic_id, None)
-        self._partitions.pop(topic_id, None)
+        self._touch(topic_id)
+        resource = (TOPIC_RESOURCE, self._names.pop(topic_id))
+        del self._partitions[topic_id]
         self.changed_topics.discard(topic_id)
-        before = self.base.topics_by_id.get(topic_id)
-        if before is not None:
-            self.removed_topics[topic_id] = before
-        name = before.name if before is not None else created_here
-        invariant(name is not None, f"a record removes the unknown topic {topic_id.hex()}")
-        self._configs.pop((2, str(name)), None)
+        if topic_id in self.base.topics_by_id:
+            self.removed_topics[topic_id] = self.base.topics_by_id[topic_id]
+        if self._configs.pop(resource, None) is not None:
+            self.changed_configs.add(resource)
 
     def _partition(self, record: metadata_topics.PartitionRecord) -> None:
         partitions = self._touch(record.topic_id)
@@ -135,6 +141,10 @@ class MetadataDelta:
 
     def _partition_change(self, record: metadata_topics.PartitionChangeRecord) -> None:
         partitions = self._touch(record.topic_id)
+        invariant(
+            0 <= record.partition_id < len(partitions),
+            f"a record changes the unknown partition {record.partition_id} of {record.topic_id.hex()}",
+        )
         before = partitions[record.partition_id]
         changes: dict[str, Any] = {"partition_epoch": before.partition_epoch + 1}
         for name, value in (
@@ -148,6 +158,9 @@ class MetadataDelta:
         ):
             if value is not None:
                 changes[name] = tuple(value)
+        if record.replicas is not None and not record.directories:
+            places = dict(zip(before.replicas, before.directories, strict=False))
+            changes["directories"] = tuple(places.get(node, ZERO_UUID) for node in record.replicas)
         if record.leader != NO_LEADER_CHANGE:
             changes["leader"] = record.leader
             changes["leader_epoch"] = before.leader_epoch + 1
@@ -156,10 +169,13 @@ class MetadataDelta:
         partitions[record.partition_id] = replace(before, **changes)
 
     def _clear_eligible(self, record: metadata_topics.ClearElrRecord) -> None:
+        """Of one topic by its name, or of all; a change like any other, so partition epochs go up (KIP-966)."""
         for topic in self.base.topics.values():
-            if record.topic_name in ("", topic.name):
-                partitions = self._touch(topic.topic_id)
-                partitions[:] = [replace(p, eligible_leader_replicas=(), last_known_eligible=()) for p in partitions]
+            if record.topic_name in ("", topic.name) and topic.topic_id not in self.removed_topics:
+                self._touch(topic.topic_id)
+        for topic_id, name in self._names.items():
+            if record.topic_name in ("", name):
+                self._partitions[topic_id] = [_without_eligible(p) for p in self._partitions[topic_id]]
 
     # Brokers and controllers
 
@@ -179,8 +195,9 @@ class MetadataDelta:
         )
 
     def _unregister_broker(self, record: metadata_nodes.UnregisterBrokerRecord) -> None:
+        invariant(record.broker_id in self._brokers, f"a record unregisters the unknown broker {record.broker_id}")
         self.changed_brokers.add(record.broker_id)
-        self._brokers.pop(record.broker_id, None)
+        del self._brokers[record.broker_id]
 
     def _change_broker(self, record: metadata_nodes.BrokerRegistrationChangeRecord) -> None:
         changes: dict[str, Any] = {}
@@ -192,17 +209,20 @@ class MetadataDelta:
             changes["directories"] = tuple(record.log_dirs)
         if record.cordoned_log_dirs is not None:
             changes["cordoned_directories"] = tuple(record.cordoned_log_dirs)
-        self._change(record.broker_id, **changes)
+        self._change(record.broker_id, record.broker_epoch, **changes)
 
     def _fence(self, record: metadata_nodes.FenceBrokerRecord) -> None:
-        self._change(record.id, fenced=True)
+        self._change(record.id, record.epoch, fenced=True)
 
     def _unfence(self, record: metadata_nodes.UnfenceBrokerRecord) -> None:
-        self._change(record.id, fenced=False)
+        self._change(record.id, record.epoch, fenced=False)
 
-    def _change(self, broker_id: int, **changes: Any) -> None:
+    def _change(self, broker_id: int, broker_epoch: int, **changes: Any) -> None:
+        before = self._brokers.get(broker_id)
+        if before is None or before.broker_epoch != broker_epoch:
+            raise InvariantBroken(f"a record changes broker {broker_id} of epoch {broker_epoch}, which is {before}")
         self.changed_brokers.add(broker_id)
-        self._brokers[broker_id] = replace(self._brokers[broker_id], **changes)
+        self._brokers[broker_id] = replace(before, **changes)
 
     def _register_controller(self, record: metadata_nodes.RegisterControllerRecord) -> None:
         self._controllers[record.controller_id] = ControllerImage(
@@ -260,6 +280,17 @@ class MetadataDelta:
         metadata_control.EndTransactionRecord: _nothing,
         metadata_control.AbortTransactionRecord: _nothing,
     }
+
+
+def _without_eligible(partition: PartitionImage) -> PartitionImage:
+    if not partition.eligible_leader_replicas and not partition.last_known_eligible:
+        return partition
+    return replace(
+        partition,
+        eligible_leader_replicas=(),
+        last_known_eligible=(),
+        partition_epoch=partition.partition_epoch + 1,
+    )
 
 
 def _endpoints(listed: list[Any]) -> tuple[Endpoint, ...]:

@@ -73,7 +73,10 @@ def decode(value: bytes) -> Message:
     cls, written = known
     if value[2] > written:
         raise UnknownRecord(f"{cls.__name__} version {value[2]}, known up to {written}")
-    return codec.decode(cls, value[2], memoryview(value), 3)[0]
+    record, end = codec.decode(cls, value[2], memoryview(value), 3)
+    if end != len(value):
+        raise DecodeError(f"{len(value) - end} bytes after a {cls.__name__}")
+    return record
 
 
 def decode_all(values: Iterable[bytes]) -> list[Message]:

@@ -1,13 +1,23 @@
-"""Decisions about topics and partitions."""
+"""Decisions about topics and partitions: create, delete, add partitions.
+
+The topics of one request are decided one after the other: each sees the names and the partitions that those before it
+have taken, though nothing is appended yet.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Mapping
 
-from barnabas.core.metadata.image import MetadataImage, PartitionImage, TopicImage
+from barnabas.core.metadata import configs, placement
+from barnabas.core.metadata.image import TOPIC_RESOURCE, MetadataImage, TopicImage
+from barnabas.core.metadata.policy import MetadataPolicy, Outcome
 from barnabas.model.errors import ApiError, ErrorCode
-from barnabas.model.ids import METADATA_TOPIC, METADATA_TOPIC_ID, NO_LEADER, ZERO_UUID, Uuid
+from barnabas.model.ids import METADATA_TOPIC, METADATA_TOPIC_ID, ZERO_UUID, Uuid, uuid_text
 from barnabas.model.ports import Random
+from barnabas.model.settings import described
+from barnabas.model.topic_settings import TopicSettings
+from barnabas.wire.api import create_partitions, create_topics, delete_topics
 from barnabas.wire.schema import Message
 from barnabas.wire.stored import metadata_topics
 
@@ -33,146 +43,240 @@ def check_name(name: str) -> None:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
 
 
-def check_free(image: MetadataImage, name: str) -> None:
-    if name in image.topics or name == METADATA_TOPIC:
-        raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-    if "." in name or "_" in name:
-        # Metric names replace dots by underscores: two topics must not become one there.
-        folded = name.replace(".", "_")
-        for other in image.topics:
-            if len(other) == len(name) and other.replace(".", "_") == folded:
+class _Request:
+    """What the topics of one request have taken so far."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self.image = image
+        self.partitions = 0
+        self._ids: set[bytes] = set()
+        self._folded: dict[str, str] | None = None
+
+    def take_name(self, name: str) -> None:
+        if name == METADATA_TOPIC:
+            raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{METADATA_TOPIC} is not a topic of users.")
+        check_name(name)
+        if name in self.image.topics:
+            raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        if "." in name or "_" in name:
+            # Metric names replace dots by underscores: two topics must not become one there.
+            if self._folded is None:
+                self._folded = {other.replace(".", "_"): other for other in self.image.topics}
+            other = self._folded.get(name.replace(".", "_"))
+            if other is not None:
                 raise ApiError(
                     ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
                 )
 
+    def took(self, name: str, topic_id: bytes, partitions: int) -> None:
+        """The topic will be created: only now do the others of the request collide with it."""
+        self._ids.add(topic_id)
+        self.partitions += partitions
+        if self._folded is not None:
+            self._folded[name.replace(".", "_")] = name
 
-def new_topic_id(image: MetadataImage, random: Random) -> Uuid:
-    while True:
-        candidate = Uuid(random.randbytes(16))
-        if candidate not in (ZERO_UUID, METADATA_TOPIC_ID) and candidate not in image.topics_by_id:
-            return candidate
+    def new_id(self, random: Random) -> Uuid:
+        while True:
+            candidate = Uuid(random.randbytes(16))
+            reserved = candidate in (ZERO_UUID, METADATA_TOPIC_ID) or uuid_text(candidate).startswith("-")
+            # Kafka too leaves out those that a command line would take for an option.
+            if not reserved and candidate not in self.image.topics_by_id and candidate not in self._ids:
+                return candidate
+
+    def check_partition_count(self, count: int) -> None:
+        if count <= 0:
+            raise ApiError(
+                ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
+            )
+        if self.partitions + count > MAX_PARTITIONS_PER_REQUEST:
+            raise ApiError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"{self.partitions + count} partitions in one request; at most {MAX_PARTITIONS_PER_REQUEST} are taken.",
+            )
 
 
-def check_partition_count(count: int) -> None:
-    if count <= 0:
-        raise ApiError(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
-    if count > MAX_PARTITIONS_PER_REQUEST:
+class Topics:
+    def __init__(self, policy: MetadataPolicy, random: Random) -> None:
+        self._policy = policy
+        self._random = random
+
+    # Create
+
+    def create(self, image: MetadataImage, request: create_topics.CreateTopicsRequest) -> Outcome:
+        counts = Counter(topic.name for topic in request.topics)
+        state = _Request(image)
+        records: list[Message] = []
+        results: dict[str, create_topics.CreatableTopicResult] = {}
+        for topic in request.topics:
+            result = results[topic.name] = create_topics.CreatableTopicResult(name=topic.name, error_message=None)
+            try:
+                if counts[topic.name] > 1:
+                    raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                records += self._create(state, topic, result)
+            except ApiError as problem:
+                result.error_code, result.error_message = problem.code, problem.message
+        if request.validate_only:
+            records = []
+            for result in results.values():
+                result.topic_id = ZERO_UUID
+        return records, create_topics.CreateTopicsResponse(topics=list(results.values()))
+
+    def _create(
+        self, state: _Request, topic: create_topics.CreatableTopic, result: create_topics.CreatableTopicResult
+    ) -> list[Message]:
+        state.take_name(topic.name)
+        given = configs.check_topic_configs({}, {config.name: config.value for config in topic.configs})
+        assignments = self._assignments(state, topic)
+        topic_id = state.new_id(self._random)
+        records: list[Message] = [metadata_topics.TopicRecord(name=topic.name, topic_id=topic_id)]
+        records += configs.records_of((TOPIC_RESOURCE, topic.name), given)
+        records += [
+            placement.partition_record(state.image, topic_id, number, replicas)
+            for number, replicas in enumerate(assignments)
+        ]
+        state.took(topic.name, topic_id, len(assignments))
+        result.topic_id = topic_id
+        result.num_partitions = len(assignments)
+        result.replication_factor = len(assignments[0])
+        result.configs = self._created_configs(state.image, given)
+        return records
+
+    def _assignments(self, state: _Request, topic: create_topics.CreatableTopic) -> list[list[int]]:
+        if topic.assignments:
+            return _manual_assignments(state, topic)
+        count = self._policy.default_partitions if topic.num_partitions == -1 else topic.num_partitions
+        factor = self._policy.default_replication_factor if topic.replication_factor == -1 else topic.replication_factor
+        state.check_partition_count(count)
+        return placement.place(state.image, count, factor, 0, self._random)
+
+    def _created_configs(
+        self, image: MetadataImage, given: Mapping[str, str]
+    ) -> list[create_topics.CreatableTopicConfigs]:
+        """Every setting in force for the new topic, as CreateTopics answers it from version 5 (KIP-525)."""
+        listed = []
+        for key, (_, entry) in described(TopicSettings).items():
+            if key in given:
+                value: str | None = given[key]
+                source = configs.ConfigSource.TOPIC
+            else:
+                origin = configs.origins(entry, self._policy.node_id, image, "", self._policy.static_settings)[0]
+                value, source = origin.text, origin.source
+            listed.append(create_topics.CreatableTopicConfigs(name=key, value=value, config_source=source))
+        return listed
+
+    # Delete
+
+    def delete(self, image: MetadataImage, request: delete_topics.DeleteTopicsRequest) -> Outcome:
+        wanted = [(state.name, state.topic_id) for state in request.topics]
+        wanted += [(name, ZERO_UUID) for name in request.topic_names]
+        counts = Counter(wanted)
+        records: dict[bytes, Message] = {}
+        results = []
+        for name, topic_id in counts:
+            result = delete_topics.DeletableTopicResult(name=name, topic_id=topic_id)
+            try:
+                if counts[name, topic_id] > 1:
+                    raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id.")
+                topic = self._find(image, name, topic_id)
+                if topic.topic_id in records:
+                    raise ApiError(
+                        ErrorCode.INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied."
+                    )
+                result.name, result.topic_id = topic.name, topic.topic_id
+                records[topic.topic_id] = metadata_topics.RemoveTopicRecord(topic_id=topic.topic_id)
+            except ApiError as problem:
+                result.error_code, result.error_message = problem.code, problem.message
+            results.append(result)
+        return list(records.values()), delete_topics.DeleteTopicsResponse(responses=results)
+
+    def _find(self, image: MetadataImage, name: str | None, topic_id: bytes) -> TopicImage:
+        if not self._policy.delete_topic_enabled:
+            raise ApiError(
+                ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled: delete.topic.enable is false."
+            )
+        if name is not None and topic_id != ZERO_UUID:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+        if name is None and topic_id == ZERO_UUID:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+        topic = image.topics.get(name) if name is not None else image.topics_by_id.get(topic_id)
+        if topic is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if name is not None else ErrorCode.UNKNOWN_TOPIC_ID)
+        return topic
+
+    # Add partitions
+
+    def add_partitions(self, image: MetadataImage, request: create_partitions.CreatePartitionsRequest) -> Outcome:
+        counts = Counter(topic.name for topic in request.topics)
+        state = _Request(image)
+        records: list[Message] = []
+        results: dict[str, create_partitions.CreatePartitionsTopicResult] = {}
+        for wanted in request.topics:
+            result = results[wanted.name] = create_partitions.CreatePartitionsTopicResult(name=wanted.name)
+            try:
+                if counts[wanted.name] > 1:
+                    raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                records += self._add(state, wanted)
+            except ApiError as problem:
+                result.error_code, result.error_message = problem.code, problem.message
+        if request.validate_only:
+            records = []
+        return records, create_partitions.CreatePartitionsResponse(results=list(results.values()))
+
+    def _add(self, state: _Request, wanted: create_partitions.CreatePartitionsTopic) -> list[Message]:
+        topic = state.image.topics.get(wanted.name)
+        if topic is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        current = len(topic.partitions)
+        if wanted.count == current:
+            raise ApiError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {current} partition(s).")
+        if wanted.count < current:
+            raise ApiError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"The topic {wanted.name} currently has {current} partition(s); {wanted.count} would not be an "
+                "increase.",
+            )
+        added = wanted.count - current
+        state.check_partition_count(added)
+        width = len(topic.partitions[0].replicas)
+        if wanted.assignments is None:
+            placed = placement.place(state.image, added, width, current, self._random)
+        else:
+            placed = _added_assignments(state.image, wanted, added, width)
+        records = [
+            placement.partition_record(state.image, topic.topic_id, current + n, replicas)
+            for n, replicas in enumerate(placed)
+        ]
+        state.partitions += added
+        return records
+
+
+def _manual_assignments(state: _Request, topic: create_topics.CreatableTopic) -> list[list[int]]:
+    if topic.num_partitions != -1 or topic.replication_factor != -1:
         raise ApiError(
-            ErrorCode.INVALID_PARTITIONS,
-            f"{count} partitions in one request; at most {MAX_PARTITIONS_PER_REQUEST} are taken.",
+            ErrorCode.INVALID_REQUEST,
+            "A manual partition assignment was specified, but numPartitions or replicationFactor was not -1.",
         )
-
-
-def place(image: MetadataImage, count: int, replication_factor: int, first: int, random: Random) -> list[list[int]]:
-    """Replicas for ``count`` partitions: leaders go round the brokers, followers shift with every round."""
-    brokers = sorted(node for node, broker in image.brokers.items() if broker.serves)
-    if replication_factor <= 0:
-        raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0.")
-    if replication_factor > len(brokers):
+    by_number = {entry.partition_index: list(entry.broker_ids) for entry in topic.assignments}
+    if sorted(by_number) != list(range(len(topic.assignments))):
         raise ApiError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Unable to replicate the partition {replication_factor} time(s): The target replication factor of "
-            f"{replication_factor} cannot be reached because only {len(brokers)} broker(s) are registered.",
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
         )
-    start = random.randrange(0, len(brokers))
-    size = len(brokers)
-    return [_spread(brokers, start + first + p, (first + p) // size, replication_factor) for p in range(count)]
+    state.check_partition_count(len(by_number))
+    assignments = [by_number[number] for number in range(len(by_number))]
+    for replicas in assignments:
+        placement.check_assignment(state.image, replicas, len(assignments[0]))
+    return assignments
 
 
-def _spread(brokers: list[int], leader: int, shift: int, replication_factor: int) -> list[int]:
-    size = len(brokers)
-    others = [1 + (shift + k) % (size - 1) for k in range(replication_factor - 1)]  # none where size is 1
-    return [brokers[leader % size], *(brokers[(leader + step) % size] for step in others)]
-
-
-def check_assignment(image: MetadataImage, replicas: Sequence[int], width: int) -> None:
-    if not replicas:
-        problem = "The manual partition assignment includes an empty replica list."
-    elif len(set(replicas)) != len(replicas):
-        problem = f"The manual partition assignment includes the broker {replicas[0]} more than once."
-    elif len(replicas) != width:
-        problem = f"The manual partition assignment includes a partition with {len(replicas)} replica(s), but this is "
-        problem += f"not consistent with previous partitions, which have {width} replica(s)."
-    else:
-        unknown = [node for node in replicas if node not in image.brokers]
-        if not unknown:
-            return
-        problem = f"The manual partition assignment includes broker {unknown[0]}, but no such broker is registered."
-    raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
-
-
-def partition_record(image: MetadataImage, topic_id: Uuid, number: int, replicas: Sequence[int]) -> Message:
-    in_sync = [node for node in replicas if image.brokers[node].serves]
-    if not in_sync:
+def _added_assignments(
+    image: MetadataImage, wanted: create_partitions.CreatePartitionsTopic, added: int, width: int
+) -> list[list[int]]:
+    placed = [list(assignment.broker_ids) for assignment in wanted.assignments or ()]
+    if len(placed) != added:
         raise ApiError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "All brokers specified in the manual assignment are fenced."
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Attempted to add {added} additional partition(s), but only {len(placed)} assignment(s) were specified.",
         )
-    return metadata_topics.PartitionRecord(
-        partition_id=number,
-        topic_id=topic_id,
-        replicas=list(replicas),
-        isr=in_sync,
-        leader=in_sync[0],
-        leader_epoch=0,
-        partition_epoch=0,
-        directories=[_default_directory(image, node) for node in replicas],
-    )
-
-
-def _default_directory(image: MetadataImage, node: int) -> bytes:
-    """A broker with one folder has no choice; with several it reports where it put the replica."""
-    directories = image.brokers[node].directories
-    return directories[0] if len(directories) == 1 else ZERO_UUID
-
-
-def leaders_lost(image: MetadataImage, node: int, *, controlled: bool) -> Iterable[Message]:
-    """Changes for the partitions that ``node`` leads or is in sync with, when it goes.
-
-    The last in-sync replica stays the one that may lead again. After a controlled shutdown Kafka writes that as an
-    empty in-sync set with the node among the eligible leader replicas (KIP-966); we write the same.
-    """
-    for topic in image.topics.values():
-        for number, partition in enumerate(topic.partitions):
-            change = _without(image, topic, number, partition, node, controlled=controlled)
-            if change is not None:
-                yield change
-
-
-def _without(
-    image: MetadataImage, topic: TopicImage, number: int, partition: PartitionImage, node: int, *, controlled: bool
-) -> Message | None:
-    if node not in partition.in_sync_replicas and partition.leader != node:
-        return None
-    change = metadata_topics.PartitionChangeRecord(partition_id=number, topic_id=topic.topic_id)
-    remaining = [other for other in partition.in_sync_replicas if other != node]
-    if remaining:
-        change.isr = remaining
-        if partition.leader == node:
-            change.leader = next((other for other in remaining if image.brokers[other].serves), NO_LEADER)
-        return change
-    if partition.leader == node:
-        change.leader = NO_LEADER
-    if controlled:
-        change.isr, change.eligible_leader_replicas, change.last_known_elr = [], [node], [node]
-    elif partition.leader != node:
-        return None
-    return change
-
-
-def leaders_gained(image: MetadataImage, node: int) -> Iterable[Message]:
-    """Elections for partitions without a leader that ``node``, now serving, may lead without loss."""
-    for topic in image.topics.values():
-        for number, partition in enumerate(topic.partitions):
-            if partition.leader != NO_LEADER:
-                continue
-            if node in partition.in_sync_replicas:
-                yield metadata_topics.PartitionChangeRecord(partition_id=number, topic_id=topic.topic_id, leader=node)
-            elif not partition.in_sync_replicas and node in partition.eligible_leader_replicas:
-                yield metadata_topics.PartitionChangeRecord(
-                    partition_id=number,
-                    topic_id=topic.topic_id,
-                    leader=node,
-                    isr=[node],
-                    eligible_leader_replicas=[n for n in partition.eligible_leader_replicas if n != node],
-                    last_known_elr=[],
-                )
+    for replicas in placed:
+        placement.check_assignment(image, replicas, width)
+    return placed

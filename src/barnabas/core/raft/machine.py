@@ -96,6 +96,7 @@ class RaftMachine:
                 return self._on_flushed(event)
 
     def _on_start(self, event: Start) -> Effects:
+        invariant(self.role is Role.UNATTACHED, "a node starts once")
         if event.voters != (self.me,):
             raise UnsupportedQuorum(
                 f"the metadata log names the voters {[voter.node_id for voter in event.voters]}; "

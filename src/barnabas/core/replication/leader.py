@@ -21,8 +21,13 @@ class LeaderState:
         invariant(me in self._ends, "a leader is in sync with itself")
 
     def advance(self, replica: int, offset: int) -> bool:
-        """A replica holds the log up to ``offset``; whether the high watermark moved by it."""
+        """A replica holds the log up to ``offset``; whether the high watermark moved by it.
+
+        A replica that is not in sync does not hold the high watermark back, and does not move it.
+        """
         ends = self._ends
+        if replica not in ends:
+            return False
         ends[replica] = offset
         lowest = offset if len(ends) == 1 else min(ends.values())
         if lowest <= self.high_watermark:

@@ -1,0 +1,117 @@
+"""The command ``barnabas``.
+
+Commands are imported when they are called: asking for help must not cost what a broker costs to load.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import click
+
+HERE = "barnabas.app.cli"
+
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    # name: (module, attribute, what it does)
+    "serve": ("serve", "serve", "Run a broker."),
+    "topic": ("topic", "topic", "Create, list, describe, alter and delete topics."),
+    "produce": ("produce", "produce", "Send lines as messages."),
+    "consume": ("consume", "consume", "Print messages."),
+    "log": ("log_dump", "log", "Look into segment files and verify them."),
+    "wire": ("wire", "wire", "Decode and encode protocol messages."),
+    "bench": ("bench", "bench", "Measure a broker under load."),
+}
+
+EXAMPLES = """
+\b
+Examples:
+  barnabas serve --data ./data
+  barnabas topic create hello --partitions 3
+  barnabas produce hello --message 'first message'
+  barnabas consume hello --offset earliest
+  barnabas COMMAND --help
+"""
+
+
+class LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[cmd_name]
+        command: click.Command = getattr(import_module(f"{HERE}.{module}"), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """The border at which exceptions become sentences."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            _forget_output()
+            ctx.exit(0)
+        except KeyboardInterrupt:
+            ctx.exit(130)
+        except click.exceptions.Exit:
+            raise
+        except Exception as error:
+            sentence = _sentence(error)
+            if sentence is None:
+                raise
+            raise click.ClickException(sentence) from error
+
+
+def _sentence(error: Exception) -> str | None:
+    """What a person is told, or None for what is a fault of ours. Imported late: most runs have no error."""
+    from barnabas.client.wire.errors import BrokerError, BrokerUnavailable, ClientError  # noqa: PLC0415
+
+    if isinstance(error, BrokerUnavailable):
+        remedy = "Start one with: barnabas serve" if error.reason == "connection refused" else ""
+        return f"No broker answers at {error.address}: {error.reason}. {remedy}".rstrip()
+    if isinstance(error, (BrokerError, ClientError)):
+        text = str(error)
+        return f"{text[:1].upper()}{text[1:]}."
+    return None
+
+
+def _forget_output() -> None:
+    """Whoever read our output has gone (``| head``): what is still buffered must not fail again at exit."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError, AttributeError):
+        return
+
+
+def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if not value:
+        return
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - rarely asked
+
+    try:
+        click.echo(f"barnabas {version('barnabas')}")
+    except PackageNotFoundError:
+        click.echo("barnabas, run from its sources")
+    ctx.exit()
+
+
+@click.group(cls=LazyGroup, epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Say which.")
+def main() -> None:
+    """Barnabas: a message broker that speaks Kafka's protocol.
+
+    Every command but serve talks to any broker of that protocol.
+    """
+
+
+def run(arguments: Sequence[str]) -> None:
+    """For tests and embedding: as the command line would."""
+    main(list(arguments), prog_name="barnabas", standalone_mode=True)

@@ -1,0 +1,99 @@
+"""What commands print: tables for a person at a terminal, plain columns through a pipe, JSON for programs."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+_KILO = 1024.0
+
+
+def print_json(value: object) -> None:
+    click.echo(json.dumps(value, indent=2 if sys.stdout.isatty() else None))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str = "") -> None:
+    """Columns of numbers are set to the right."""
+    texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    numeric = [all(isinstance(row[at], (int, float, type(None))) for row in rows) for at in range(len(columns))]
+    if sys.stdout.isatty():
+        _print_rich(columns, texts, numeric, title)
+    else:
+        _print_plain(columns, texts, numeric, title)
+
+
+def _print_plain(columns: Sequence[str], rows: list[list[str]], numeric: list[bool], title: str) -> None:
+    if title:
+        click.echo(title)
+    table = [[column.upper() for column in columns], *rows]
+    widths = [max(len(row[at]) for row in table) for at in range(len(columns))]
+    for row in table:
+        cells = [
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, numeric, strict=True)
+        ]
+        click.echo("  ".join(cells).rstrip())
+
+
+def _print_rich(columns: Sequence[str], rows: list[list[str]], numeric: list[bool], title: str) -> None:
+    from rich.box import SIMPLE  # noqa: PLC0415 - only where a person looks
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table(title=Text(title) if title else None, title_justify="left", box=SIMPLE)
+    for column, right in zip(columns, numeric, strict=True):
+        table.add_column(column, justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console().print(table)
+
+
+def size_text(size: float) -> str:
+    """1536 is ``1.5 KB``."""
+    for unit in ("B", "KB", "MB", "GB"):
+        if abs(size) < _KILO:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= _KILO
+    return f"{size:.1f} TB"
+
+
+def time_text(timestamp_ms: int) -> str:
+    """ISO 8601 in UTC; ``-`` for a record without a time, the bare number for one beyond the calendar."""
+    if timestamp_ms == -1:
+        return "-"
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return str(timestamp_ms)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def safe_text(data: bytes | None) -> str:
+    """Text as it is; what would move the cursor, ring the bell or is no text at all as ``\\x1b``. ``null`` for None."""
+    if data is None:
+        return "null"
+    text = data.decode("utf-8", "backslashreplace")
+    return text if text.isprintable() else "".join(map(_safe_character, text))
+
+
+def _safe_character(character: str) -> str:
+    if character.isprintable() or character == "\t":
+        return character
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def json_bytes(name: str, data: bytes | None) -> dict[str, Any]:
+    """``{name: text}``, or ``{name_base64: …}`` for what is not UTF-8."""
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(data).decode("ascii")}

@@ -1,0 +1,290 @@
+"""librdkafka (confluent-kafka) against a real broker: nothing in these tests knows that it is not Kafka."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from barnabas.testing import EmbeddedBroker
+
+NewName = Callable[[], str]
+
+
+def producer(broker: EmbeddedBroker, **settings: object) -> Producer:
+    return Producer({"bootstrap.servers": broker.bootstrap_servers, **settings})
+
+
+def consumer(broker: EmbeddedBroker, **settings: object) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": "none",
+            "enable.auto.commit": False,
+            "fetch.wait.max.ms": 50,
+            **settings,
+        }
+    )
+
+
+_admins: dict[str, AdminClient] = {}
+
+
+def admin(broker: EmbeddedBroker) -> AdminClient:
+    """One for all tests: a client that is collected takes its futures with it."""
+    if broker.bootstrap_servers not in _admins:
+        _admins[broker.bootstrap_servers] = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    return _admins[broker.bootstrap_servers]
+
+
+def create(broker: EmbeddedBroker, name: str, partitions: int = 1, **config: str) -> None:
+    topic = NewTopic(name, partitions, 1, config={key.replace("_", "."): value for key, value in config.items()})
+    for future in admin(broker).create_topics([topic]).values():
+        future.result(10)
+
+
+def send(sender: Producer, topic: str, count: int, **fields: object) -> list[object]:
+    reports: list[object] = []
+    for number in range(count):
+        sender.produce(topic, b"v%d" % number, on_delivery=lambda error, message: reports.append(error), **fields)
+    assert sender.flush(20) == 0
+    return reports
+
+
+def read(
+    broker: EmbeddedBroker,
+    topic: str,
+    count: int,
+    offset: int = OFFSET_BEGINNING,
+    partition: int = 0,
+    **settings: object,
+) -> list:
+    reader = consumer(broker, **settings)
+    try:
+        reader.assign([TopicPartition(topic, partition, offset)])
+        messages: list = []
+        deadline = time.monotonic() + 20
+        while len(messages) < count and time.monotonic() < deadline:
+            messages += reader.consume(count - len(messages), 0.5)
+        for message in messages:
+            assert message.error() is None
+        return messages
+    finally:
+        reader.close()
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_every_codec(shared_broker: EmbeddedBroker, new_topic: NewName, codec: str) -> None:
+    topic = new_topic()
+    reports = send(producer(shared_broker, **{"compression.type": codec, "linger.ms": 20}), topic, 500)
+    assert reports == [None] * 500
+    assert [message.value() for message in read(shared_broker, topic, 500)] == [b"v%d" % n for n in range(500)]
+
+
+def test_keys_headers_and_timestamps(shared_broker: EmbeddedBroker, new_topic: NewName) -> None:
+    topic = new_topic()
+    headers = [("a", b"1"), ("a", b"2"), ("empty", b""), ("null", None)]
+    send(producer(shared_broker), topic, 1, key=b"k\x00ey", headers=headers, timestamp=1_700_000_000_123)
+    (message,) = read(shared_broker, topic, 1)
+    assert message.key() == b"k\x00ey"
+    assert message.headers() == headers
+    assert message.timestamp() == (1, 1_700_000_000_123)
+    assert message.offset() == 0
+
+
+def test_null_values_and_large_messages(shared_broker: EmbeddedBroker, new_topic: NewName) -> None:
+    topic = new_topic()
+    sender = producer(shared_broker)
+    sender.produce(topic, None, key=b"tombstone")
+    sender.produce(topic, b"x" * 900_000)
+    assert sender.flush(10) == 0
+    first, second = read(shared_broker, topic, 2)
+    assert first.value() is None
+    assert len(second.value()) == 900_000
+
+
+@pytest.mark.parametrize("acks", ["0", "1", "all"])
+def test_acks(shared_broker: EmbeddedBroker, new_topic: NewName, acks: str) -> None:
+    topic = new_topic()
+    create(shared_broker, topic)
+    send(producer(shared_broker, acks=acks), topic, 10)
+    assert len(read(shared_broker, topic, 10)) == 10
+
+
+def test_an_idempotent_producer_keeps_order(shared_broker: EmbeddedBroker, new_topic: NewName) -> None:
+    topic = new_topic()
+    sender = producer(shared_broker, **{"enable.idempotence": True, "batch.num.messages": 7, "linger.ms": 1})
+    assert send(sender, topic, 1000) == [None] * 1000
+    assert [message.value() for message in read(shared_broker, topic, 1000)] == [b"v%d" % n for n in range(1000)]
+
+
+def test_keys_choose_partitions_as_kafka_does(shared_broker: EmbeddedBroker, new_topic: NewName) -> None:
+    topic = new_topic()
+    create(shared_broker, topic, partitions=7)
+    sender = producer(shared_broker, partitioner="murmur2_random")
+    placed: dict[bytes, int] = {}
+    for key in (b"21", b"foobar", b"", b"a-little-bit-long-string"):
+        sender.produce(
+            topic, b"", key=key, on_delivery=lambda error, m, key=key: placed.__setitem__(key, m.partition())
+        )
+    sender.flush(10)
+    from barnabas.wire.murmur2 import partition_for_key
+
+    assert placed == {key: partition_for_key(key, 7) for key in placed}
+
+
+def test_earliest_latest_and_timestamps(shared_broker: EmbeddedBroker, new_topic: NewName) -> None:
+    topic = new_topic()
+    sender = producer(shared_broker)
+    for number in range(10):
+        sender.produce(topic, b"%d" % number, timestamp=1_700_000_000_000 + number * 1000)
+        sender.flush(10)
+    reader = consumer(shared_broker)
+    place = TopicPartition(topic, 0)
+    assert reader.get_watermark_offsets(place, timeout=10) == (0, 10)
+    by_time = reader.offsets_for_times([TopicPartition(topic, 0, 1_700_000_004_500)], timeout=10)
+    assert by_time[0].offset == 5
+    after = reader.offsets_for_times([TopicPartition(topic, 0, 1_900_000_000_000)], timeout=10)
+    assert after[0].offset == OFFSET_END
+    reader.close()
+    listed = admin(shared_broker).list_offsets({place: OffsetSpec.max_timestamp()})
+    assert listed[place].result(10).offset == 9
+
+
+def test_a_consumer_waits_for_new_messages(shared_broker: EmbeddedBroker, new_topic: NewName) -> None:
+    topic = new_topic()
+    create(shared_broker, topic)
+    reader = consumer(shared_broker, **{"fetch.wait.max.ms": 5000})
+    reader.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+    assert reader.poll(0.5) is None
+    began = time.monotonic()
+    send(producer(shared_broker), topic, 1)
+    message = reader.poll(10)
+    assert message is not None
+    assert message.value() == b"v0"
+    assert time.monotonic() - began < 4, "the parked fetch was not woken"
+    reader.close()
+
+
+def test_offset_out_of_range_resets_or_fails(shared_broker: EmbeddedBroker, new_topic: NewName) -> None:
+    topic = new_topic()
+    send(producer(shared_broker), topic, 3)
+    assert read(shared_broker, topic, 1, offset=99, **{"auto.offset.reset": "earliest"})[0].offset() == 0
+    reader = consumer(shared_broker, **{"auto.offset.reset": "error"})
+    reader.assign([TopicPartition(topic, 0, 99)])
+    message = None
+    deadline = time.monotonic() + 10
+    while message is None and time.monotonic() < deadline:
+        message = reader.poll(1)
+    assert message is not None
+    assert message.error().code() == KafkaError._AUTO_OFFSET_RESET
+    reader.close()
+
+
+def test_topics_are_administered(shared_broker: EmbeddedBroker, new_topic: NewName) -> None:
+    topic = new_topic()
+    client = admin(shared_broker)
+    create(shared_broker, topic, partitions=2, retention_ms="1000")
+    metadata = client.list_topics(topic, timeout=10)
+    assert set(metadata.topics[topic].partitions) == {0, 1}
+    assert metadata.controller_id in metadata.brokers
+    client.create_partitions([NewPartitions(topic, 5)])[topic].result(10)
+    assert len(client.list_topics(topic, timeout=10).topics[topic].partitions) == 5
+    client.delete_topics([topic])[topic].result(10)
+    assert topic not in client.list_topics(timeout=10).topics
+
+
+def test_settings_are_described_and_changed(shared_broker: EmbeddedBroker, new_topic: NewName) -> None:
+    topic = new_topic()
+    client = admin(shared_broker)
+    create(shared_broker, topic, retention_ms="1000")
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    described = client.describe_configs([resource])[resource].result(10)
+    assert described["retention.ms"].value == "1000"
+    assert described["segment.bytes"].is_default
+    change = ConfigResource(ResourceType.TOPIC, topic)
+    change.add_incremental_config(ConfigEntry("retention.ms", "2000", incremental_operation=AlterConfigOpType.SET))
+    client.incremental_alter_configs([change])[change].result(10)
+    assert client.describe_configs([resource])[resource].result(10)["retention.ms"].value == "2000"
+    broker = ConfigResource(ResourceType.BROKER, str(client.list_topics(timeout=10).controller_id))
+    assert client.describe_configs([broker])[broker].result(10)["log.retention.ms"].value == "604800000"
+
+
+@pytest.mark.parametrize(
+    ("topic", "code"),
+    [
+        (NewTopic("bad name!", 1, 1), KafkaError.TOPIC_EXCEPTION),
+        (NewTopic("ok-name-a", 1, 3), KafkaError.INVALID_REPLICATION_FACTOR),
+        (NewTopic("ok-name-b", 1, 1, config={"no.such": "1"}), KafkaError.INVALID_CONFIG),
+        (NewTopic("ok-name-c", 1, 1, config={"retention.ms": "soon"}), KafkaError.INVALID_CONFIG),
+        (NewTopic("ok-name-d", 100_000, 1), KafkaError.INVALID_PARTITIONS),
+    ],
+)
+def test_what_cannot_be_created_is_refused(shared_broker: EmbeddedBroker, topic: NewTopic, code: int) -> None:
+    (future,) = admin(shared_broker).create_topics([topic]).values()
+    with pytest.raises(KafkaException) as refused:
+        future.result(10)
+    assert refused.value.args[0].code() == code
+
+
+def test_a_topic_is_created_once(shared_broker: EmbeddedBroker, new_topic: NewName) -> None:
+    topic = new_topic()
+    create(shared_broker, topic)
+    with pytest.raises(KafkaException) as refused:
+        create(shared_broker, topic)
+    assert refused.value.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
+
+
+def test_too_large_messages_are_refused(shared_broker: EmbeddedBroker, new_topic: NewName) -> None:
+    topic = new_topic()
+    create(shared_broker, topic, max_message_bytes="1000")
+    (error,) = send(producer(shared_broker), topic, 1, headers={"h": b"x" * 2000})
+    assert error is not None
+    assert error.code() == KafkaError.MSG_SIZE_TOO_LARGE
+
+
+def test_records_are_deleted(shared_broker: EmbeddedBroker, new_topic: NewName) -> None:
+    topic = new_topic()
+    send(producer(shared_broker), topic, 10)
+    place = TopicPartition(topic, 0, 6)
+    deleted = admin(shared_broker).delete_records([place])[TopicPartition(topic, 0)].result(10)
+    assert deleted.low_watermark == 6
+    assert read(shared_broker, topic, 1)[0].offset() == 6
+
+
+def test_the_broker_can_recompress(shared_broker: EmbeddedBroker, new_topic: NewName) -> None:
+    topic = new_topic()
+    create(shared_broker, topic, compression_type="zstd")
+    send(producer(shared_broker, **{"compression.type": "gzip", "linger.ms": 20}), topic, 100)
+    assert len(read(shared_broker, topic, 100)) == 100
+
+
+def test_log_append_time(shared_broker: EmbeddedBroker, new_topic: NewName) -> None:
+    topic = new_topic()
+    create(shared_broker, topic, message_timestamp_type="LogAppendTime")
+    before = int(time.time() * 1000)
+    send(producer(shared_broker), topic, 1, timestamp=5)
+    kind, stamp = read(shared_broker, topic, 1)[0].timestamp()
+    assert kind == 2
+    assert before <= stamp <= int(time.time() * 1000)
+
+
+def test_a_compacted_topic_wants_keys(shared_broker: EmbeddedBroker, new_topic: NewName) -> None:
+    topic = new_topic()
+    create(shared_broker, topic, cleanup_policy="compact")
+    (error,) = send(producer(shared_broker), topic, 1)
+    assert error is not None
+    assert error.code() == KafkaError.INVALID_RECORD
+    assert send(producer(shared_broker), topic, 1, key=b"k") == [None]

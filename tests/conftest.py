@@ -1,0 +1,25 @@
+"""Fixtures that all tests share."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from barnabas.testing import EmbeddedBroker
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def shared_broker() -> Iterator[EmbeddedBroker]:
+    """One broker on disk for the tests of a run that need no other; each uses topics of its own."""
+    with EmbeddedBroker(data="temporary") as broker:
+        yield broker
+
+
+@pytest.fixture
+def new_topic(request: pytest.FixtureRequest) -> Callable[[], str]:
+    """Names that no other test uses."""
+    return lambda: f"t{next(_numbers)}-{abs(hash(request.node.nodeid)) % 10**8}"

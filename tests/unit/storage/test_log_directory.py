@@ -1,0 +1,178 @@
+"""Data folders: loading, creating, deleting, checkpoints and the clean shutdown marker."""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas.model.ids import TopicPartition, Uuid
+from barnabas.sim.disk import SimDisk
+from barnabas.storage import checkpoints
+from barnabas.storage.errors import LogOffline
+from barnabas.storage.log_directory import DirectoryLocked, LogDirectory, LogManager, parse_directory_name
+from tests.unit.storage.kit import NOW, append, offsets, small
+
+TOPIC_ID = Uuid(bytes(range(16)))
+A, B, C = (TopicPartition("topic-with-dash", partition) for partition in range(3))
+
+
+def manager(disk: SimDisk, *paths: str) -> LogManager:
+    made = LogManager([LogDirectory(disk, path) for path in paths or ("/data",)])
+    made.load(lambda _partition, _topic_id: small(), now_ms=NOW)
+    return made
+
+
+def test_a_clean_stop_is_recognised_and_its_marker_taken_away():
+    disk = SimDisk()
+    first = manager(disk)
+    log = first.create(A, TOPIC_ID, small(), now_ms=NOW)
+    for _ in range(20):
+        append(log)
+    log.delete_records_before(2)
+    assert first.close(broker_epoch=7, high_watermarks={A: 20})
+    assert disk.read_file("/data/.kafka_cleanshutdown") == b'{"version":0,"brokerEpoch":7}'
+
+    second = manager(disk)
+    assert second.directories[0].was_clean
+    assert second.directories[0].previous_broker_epoch == 7
+    assert not disk.exists("/data/.kafka_cleanshutdown")
+    log = second.get(A)
+    assert log is not None
+    assert (log.topic_id, log.log_start_offset, log.log_end_offset, log.flushed_offset) == (TOPIC_ID, 2, 20, 20)
+    assert second.read_high_watermarks() == {A: 20}
+
+    del second
+    disk.unlock("/data/.lock")
+    third = manager(disk)
+    assert not third.directories[0].was_clean
+    assert offsets(third.get(A)) == list(range(2, 20))
+
+
+def test_files_are_kafkas():
+    disk = SimDisk()
+    one = manager(disk)
+    log = one.create(A, TOPIC_ID, small(), now_ms=NOW)
+    append(log)
+    log.flush()
+    append(log)
+    one.write_checkpoints({A: 1})
+    assert disk.read_file("/data/recovery-point-offset-checkpoint") == b"0\n1\ntopic-with-dash 0 1\n"
+    assert disk.read_file("/data/log-start-offset-checkpoint") == b"0\n0\n"
+    assert disk.read_file("/data/replication-offset-checkpoint") == b"0\n1\ntopic-with-dash 0 1\n"
+    assert (
+        disk.read_file("/data/topic-with-dash-0/partition.metadata")
+        == b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw\n"
+    )
+    assert disk.read_file("/data/topic-with-dash-0/leader-epoch-checkpoint") == b"0\n1\n0 0\n"
+
+
+def test_partitions_go_where_the_fewest_are():
+    disk = SimDisk()
+    one = manager(disk, "/one", "/two")
+    for partition in (A, B, C):
+        one.create(partition, TOPIC_ID, small(), now_ms=NOW)
+    assert [len(directory.logs) for directory in one.directories] == [2, 1]
+    assert one.directory_of(B) is one.directories[1]
+    assert len(one) == len(list(one)) == 3
+
+
+def test_deleting_renames_and_removes_later():
+    disk = SimDisk()
+    one = manager(disk)
+    log = one.create(A, TOPIC_ID, small(file_delete_delay_ms=100), now_ms=NOW)
+    append(log)
+    one.delete(A, bytes(16), NOW)
+    assert one.get(A) is None
+    assert "topic-with-dash-0.00000000000000000000000000000000-delete" in disk.list("/data")
+    with pytest.raises(LogOffline):
+        append(log)
+    one.create(A, TOPIC_ID, small(), now_ms=NOW)
+    one.sweep(NOW + 99)
+    assert len([name for name in disk.list("/data") if name.endswith("-delete")]) == 1
+    one.sweep(NOW + 100)
+    assert not [name for name in disk.list("/data") if name.endswith("-delete")]
+    assert one.get(A) is not None
+
+
+def test_what_was_being_deleted_is_gone_after_a_restart():
+    disk = SimDisk()
+    one = manager(disk)
+    append(one.create(A, TOPIC_ID, small(), now_ms=NOW))
+    one.delete(A, bytes(16), NOW)
+    disk.unlock("/data/.lock")
+    assert len(manager(disk)) == 0
+    assert not [name for name in disk.list("/data") if name.endswith("-delete")]
+
+
+def test_a_folder_is_used_by_one_process():
+    disk = SimDisk()
+    manager(disk)
+    with pytest.raises(DirectoryLocked):
+        manager(disk)
+
+
+def test_a_failing_folder_takes_only_its_own_logs():
+    disk = SimDisk()
+    failed: list[str] = []
+    directories = [
+        LogDirectory(disk, path, on_failure=lambda one, _why: failed.append(one.path)) for path in ("/1", "/2")
+    ]
+    one = LogManager(directories)
+    one.load(lambda _partition, _topic_id: small(), now_ms=NOW)
+    first, second = (one.create(partition, TOPIC_ID, small(), now_ms=NOW) for partition in (A, B))
+    append(first)
+    append(second)
+    disk.fail_next()
+    with pytest.raises(LogOffline):
+        first.flush()
+    assert failed == ["/1"]
+    append(second)
+    assert one.directory_of(C) is None
+    assert one.create(C, TOPIC_ID, small(), now_ms=NOW).directory.startswith("/2")
+    assert not one.close()
+    assert disk.exists("/2/.kafka_cleanshutdown")
+    assert not disk.exists("/1/.kafka_cleanshutdown")
+
+
+def test_a_damaged_checkpoint_means_recovery_not_failure():
+    disk = SimDisk()
+    one = manager(disk)
+    append(one.create(A, TOPIC_ID, small(), now_ms=NOW))
+    one.close()
+    disk.write_file("/data/recovery-point-offset-checkpoint", b"rubbish")
+    two = manager(disk)
+    assert not two.directories[0].was_clean
+    assert offsets(two.get(A)) == [0]
+
+
+@pytest.mark.parametrize(
+    ("name", "partition"),
+    [
+        ("a-0", TopicPartition("a", 0)),
+        ("a-b-12", TopicPartition("a-b", 12)),
+        ("a-0.00ff-delete", None),
+        ("a-0.00ff-future", None),
+        ("meta.properties", None),
+        ("-1", None),
+        ("a-", None),
+    ],
+)
+def test_names(name, partition):
+    assert parse_directory_name(name) == partition
+
+
+def test_meta_properties_round_trip_and_read_what_java_writes():
+    disk = SimDisk()
+    disk.make_directory("/data")
+    assert checkpoints.read_meta_properties(disk, "/data") is None
+    properties = {"version": "1", "cluster.id": "abc", "node.id": "1", "directory.id": "AAECAwQFBgcICQoLDA0ODw"}
+    checkpoints.write_meta_properties(disk, "/data", properties)
+    assert checkpoints.read_meta_properties(disk, "/data") == properties
+    assert LogDirectory(disk, "/data").directory_id == TOPIC_ID
+    java = b"#\n#Mon Nov 16 02:48:00 UTC 2026\nnode.id=1\ndirectory.id=x\\:y\nversion=1\n"
+    assert checkpoints.read_properties(java) == {"node.id": "1", "directory.id": "x:y", "version": "1"}
+
+
+@pytest.mark.parametrize("content", [b"", b"0\n", b"1\n0\n", b"0\n2\na 0 1\n", b"0\n1\na 0\n", b"0\nx\n"])
+def test_malformed_checkpoints(content):
+    with pytest.raises(checkpoints.MalformedCheckpoint):
+        checkpoints.parse_lines(content, 3)

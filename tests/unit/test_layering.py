@@ -1,0 +1,222 @@
+"""The rooms of the house (docs/ARCHITECTURE.md) and who may import whom, held by the text of the code alone.
+
+Imports are read with ``ast``: those inside functions and under TYPE_CHECKING count like any other.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "barnabas"
+
+ROOMS = (
+    "model",
+    "wire",
+    "core",
+    "storage",
+    "net",
+    "runtime",
+    "broker",
+    "controller",
+    "client",
+    "gateway",
+    "spark",
+    "sim",
+    "app",
+    "testing",
+)
+
+
+def all_but(*rooms: str) -> tuple[str, ...]:
+    return tuple(room for room in ROOMS if room not in rooms)
+
+
+MAY_IMPORT: dict[str, tuple[str, ...]] = {
+    # A room may always import itself. A dotted name allows that part of a room only.
+    "model": (),
+    "wire": ("model",),
+    "core": ("model", "wire"),
+    "storage": ("model", "wire"),
+    "net": ("model", "wire"),
+    "runtime": ("model", "wire", "core", "storage"),
+    "broker": ("model", "wire", "core", "runtime"),
+    "controller": ("model", "wire", "core", "runtime"),
+    "client": ("model", "wire"),
+    "gateway": ("model", "wire", "net", "client"),
+    "spark": ("model", "wire", "client", "storage.tier"),
+    "sim": all_but("sim", "net", "gateway", "spark", "client", "app", "testing"),
+    "app": all_but("app", "sim", "testing"),
+    "testing": ("model", "app"),
+}
+
+STANDARD_LIBRARY_ONLY = ("model",)
+PURE = ("model", "wire", "core")
+IMPURE_MODULES = frozenset({"asyncio", "time", "random", "os", "socket", "threading", "logging"})
+ASYNCIO = ("net", "gateway", "app")
+
+FILES_OF_APP = ("__main__.py",)
+"""``python -m barnabas`` is the command line by another name."""
+
+
+class Import(NamedTuple):
+    file: str
+    line: int
+    room: str
+    target: str
+    """The full dotted name: of a module, or of something in one."""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} ({self.room}) imports {self.target}"
+
+
+def room_of(relative: Path) -> str | None:
+    if len(relative.parts) > 1:
+        return relative.parts[0]
+    if relative.name in FILES_OF_APP:
+        return "app"
+    return None
+
+
+def imports(root: Path) -> Iterator[Import]:
+    for file in sorted(root.rglob("*.py")):
+        relative = file.relative_to(root)
+        package = ("barnabas", *relative.parent.parts)
+        room = room_of(relative) or "barnabas"
+        for node in ast.walk(ast.parse(file.read_text(), str(file))):
+            for target in _targets(node, package):
+                yield Import(str(relative), getattr(node, "lineno", 0), room, target)
+
+
+def _targets(node: ast.AST, package: tuple[str, ...]) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            yield alias.name
+    elif isinstance(node, ast.ImportFrom):
+        base = package[: len(package) - node.level + 1] if node.level else ()
+        module = ".".join((*base, *(node.module or "").split("."))).strip(".")
+        for alias in node.names:
+            yield f"{module}.{alias.name}"
+    elif isinstance(node, ast.Call):
+        # importlib.import_module("barnabas.…") and __import__ are imports too.
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        first = node.args[0] if node.args else None
+        if name in ("import_module", "__import__") and isinstance(first, ast.Constant) and isinstance(first.value, str):
+            yield first.value
+
+
+def is_allowed(found: Import) -> bool:
+    parts = found.target.split(".")
+    if parts[0] != "barnabas" or len(parts) == 1:
+        return True
+    target = ".".join(parts[1:])
+    allowed = (found.room, *MAY_IMPORT.get(found.room, ()))
+    return any(target == name or target.startswith(f"{name}.") for name in allowed)
+
+
+def violations(root: Path) -> list[str]:
+    found = list(imports(root))
+    listed = [str(each) for each in found if not is_allowed(each)]
+    for each in found:
+        top = each.target.split(".")[0]
+        if each.room in STANDARD_LIBRARY_ONLY and top != "barnabas" and top not in sys.stdlib_module_names:
+            listed.append(f"{each}: only the standard library may be imported there")
+        if each.room in PURE and top in IMPURE_MODULES:
+            listed.append(f"{each}: the room is pure")
+        if top == "asyncio" and each.room not in ASYNCIO:
+            listed.append(f"{each}: asyncio is in {', '.join(ASYNCIO)} only")
+    return listed
+
+
+def test_the_table_names_every_room_and_no_other() -> None:
+    assert tuple(MAY_IMPORT) == ROOMS
+    assert {name.split(".")[0] for names in MAY_IMPORT.values() for name in names} <= set(ROOMS)
+
+
+def test_broker_and_controller_do_not_know_each_other() -> None:
+    assert "controller" not in MAY_IMPORT["broker"]
+    assert "broker" not in MAY_IMPORT["controller"]
+
+
+def test_nobody_imports_the_simulator_or_the_testing_room() -> None:
+    for room, allowed in MAY_IMPORT.items():
+        assert not {"sim", "testing"} & set(allowed), room
+
+
+def test_the_table_has_no_circles() -> None:
+    below = {room: {name.split(".")[0] for name in names} for room, names in MAY_IMPORT.items()}
+    placed: set[str] = set()
+    while ready := [room for room in ROOMS if room not in placed and below[room] <= placed]:
+        placed.update(ready)
+    assert placed == set(ROOMS)
+
+
+def test_every_file_belongs_to_a_room() -> None:
+    files = (file.relative_to(SOURCE) for file in SOURCE.rglob("*.py"))
+    homeless = [str(file) for file in files if room_of(file) not in ROOMS and str(file) != "__init__.py"]
+    assert homeless == []
+
+
+def test_the_package_itself_imports_no_room() -> None:
+    """An import of barnabas loads nothing that it does not need."""
+    assert [str(each) for each in imports(SOURCE) if each.file == "__init__.py" and "barnabas" in each.target] == []
+
+
+def test_rooms_import_only_what_the_table_allows() -> None:
+    assert violations(SOURCE) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("core/x.py", "import barnabas.storage.log"),
+        ("core/x.py", "from barnabas import storage"),
+        ("core/x.py", "from ..storage import log"),
+        ("core/x.py", "def late():\n    from barnabas.runtime.shard import Shard"),
+        (
+            "wire/x.py",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from barnabas.core.decision import Decision",
+        ),
+        ("wire/x.py", "from importlib import import_module\nimport_module('barnabas.core')"),
+        ("broker/handlers/x.py", "from barnabas.controller import handlers"),
+        ("controller/handlers/x.py", "from barnabas.broker.context import Broker"),
+        ("broker/handlers/x.py", "from barnabas.storage.errors import LogOffline"),
+        ("spark/x.py", "from barnabas.storage import log"),
+        ("app/x.py", "import barnabas.sim.disk"),
+        ("sim/x.py", "from barnabas.app import memory_disk"),
+        ("testing/x.py", "from barnabas.broker.context import Broker"),
+        ("model/x.py", "import msgspec"),
+        ("core/x.py", "import time"),
+        ("core/x.py", "from os import path"),
+        ("wire/x.py", "import logging.handlers"),
+        ("runtime/x.py", "import asyncio"),
+        ("storage/x.py", "from asyncio import Future"),
+    ],
+)
+def test_a_planted_violation_is_caught(tmp_path: Path, file: str, text: str) -> None:
+    planted = tmp_path / file
+    planted.parent.mkdir(parents=True)
+    planted.write_text(text)
+    assert len(violations(tmp_path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("core/x.py", "from barnabas.core.decision import Decision\nfrom ..wire import codec\nimport msgspec"),
+        ("runtime/x.py", "from barnabas.storage import log"),
+        ("spark/x.py", "from barnabas.storage.tier.reader import Reader\nfrom barnabas.storage import tier"),
+        ("net/x.py", "import asyncio, socket"),
+        ("__main__.py", "from barnabas.app.cli import main"),
+    ],
+)
+def test_what_the_table_allows_passes(tmp_path: Path, file: str, text: str) -> None:
+    planted = tmp_path / file
+    planted.parent.mkdir(parents=True, exist_ok=True)
+    planted.write_text(text)
+    assert violations(tmp_path) == []
