@@ -1,4 +1,4 @@
-"""Writes what the documentation says about the code from the code: ``python -m tools.docs`` (``--check`` only compares).
+"""Writes what the documentation says of the code from the code: ``python -m tools.docs`` (``--check`` only compares).
 
 README.md: the tables of APIs and of defaults that differ from Kafka's. docs/SETTINGS.md: every setting.
 """
@@ -83,8 +83,8 @@ def settings_page() -> str:
         "",
         "## Accepted without effect",
         "",
-        "Settings that Kafka knows and that mean nothing here (yet): a server.properties may hold them, and `barnabas serve`",
-        "names those it finds once at the start.",
+        "Settings that Kafka knows and that mean nothing here (yet): a server.properties may hold them, and",
+        "`barnabas serve` names those it finds once at the start.",
         "",
         ", ".join(f"`{key}`" for key in sorted(WITHOUT_EFFECT)),
         "",

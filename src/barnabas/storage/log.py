@@ -606,14 +606,15 @@ class Log:
         if self.is_stored and self.flushed_offset == self.log_end_offset:
             self.epochs.store(sync=True)
             return
+        self.producers.end_offset = self.log_end_offset
         if self.active.size:
             self.active.seal()
-        self.producers.end_offset = self.log_end_offset
         if self.log_end_offset > self.log_start_offset:
-            self.snapshots.take(self.producers, sync=True)
-        self.flush()
-        for file in self.active.files() if self.active.size else ():
+            self.snapshots.take(self.producers)
+        self.flush()  # the folder with it: sealing has left new names
+        for file in self.active.files()[1:] if self.active.size else ():
             file.sync()
+        self.snapshots.sync_latest()
         self.is_stored = True
 
     def renamed(self, directory: str) -> None:

@@ -190,6 +190,10 @@ class LogDirectory:
     def close(self, *, broker_epoch: int, high_watermarks: dict[TopicPartition, int] | None = None) -> bool:
         """Flushes and closes everything; the marker is written only where all of it went well."""
         clean = self.failure is None
+        try:
+            self._sync_new_folders()
+        except DiskError:
+            clean = False
         for log in self.logs.values():
             try:
                 log.close(clean=clean)
@@ -201,6 +205,16 @@ class LogDirectory:
             checkpoints.write_clean_shutdown(self.disk, self.path, broker_epoch)
         self.disk.unlock(f"{self.path}/{LOCK_FILE}")
         return clean
+
+    def _sync_new_folders(self) -> None:
+        """Once for all partitions, instead of once for each."""
+        new = [log for log in self.logs.values() if log.parent_unsynced]
+        if new:
+            self.disk.sync_directory(self.path)
+        for log in new:
+            if log.topic_id is not None:
+                self.disk.open(f"{log.directory}/{checkpoints.PARTITION_METADATA}").sync()
+            log.parent_unsynced = False
 
     def _log_failed(self, log: Log, reason: str) -> None:
         """One failing log gives the folder up: the disk under it can no longer be trusted."""

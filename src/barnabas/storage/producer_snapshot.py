@@ -93,13 +93,17 @@ class Snapshots:
         self.directory = directory
         self.offsets = sorted(int(name[:20]) for name in names if name.endswith(SUFFIX) and name[:20].isdigit())
 
-    def take(self, state: ProducerState, *, sync: bool = False) -> None:
-        """At the state's end offset, unless there is one already."""
+    def take(self, state: ProducerState) -> None:
+        """At the state's end offset, unless there is one already. Not synced: a lost one is made up for by the log."""
         offset = state.end_offset
         if self.offsets and self.offsets[-1] >= offset:
             return
-        self._disk.write_file(snapshot_path(self.directory, offset), encode_snapshot(state), sync=sync)
+        self._disk.write_file(snapshot_path(self.directory, offset), encode_snapshot(state), sync=False)
         self.offsets.append(offset)
+
+    def sync_latest(self) -> None:
+        if self.offsets:
+            self._disk.open(snapshot_path(self.directory, self.offsets[-1])).sync()
 
     def load_latest(self, state: ProducerState, *, start_offset: int, end_offset: int) -> None:
         """Fills the state from the newest sound snapshot in (start, end]; empty at the start offset without one."""

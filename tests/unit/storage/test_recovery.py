@@ -406,7 +406,7 @@ def test_flushing_off_the_loop():
     assert (log.flushed_offset, log.unflushed_messages) == (1, 1)
     disk.fail_next()
     task = log.begin_flush()
-    disk.sync(task.files[0], lambda error: done.append(error))
+    disk.sync(task.files[0], done.append)
     disk.release()
     with pytest.raises(LogOffline):
         log.finish_flush(task, done[-1])

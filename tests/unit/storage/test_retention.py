@@ -98,7 +98,7 @@ def test_the_log_start_survives_a_restart_by_its_checkpoint():
     assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (3, 3, 40)
 
 
-@pytest.mark.parametrize("offset", range(0, 41))
+@pytest.mark.parametrize("offset", range(41))
 def test_truncate_to_any_offset(offset):
     disk = SimDisk()
     log = filled(disk)

@@ -99,6 +99,8 @@ def _dump_file(path: str, wanted: Wanted, quiet: bool, as_json: bool) -> int:
             if quiet and item["type"] not in ALWAYS_SHOWN:
                 continue
             click.echo(json.dumps({"file": path, **item}) if as_json else _line(item))
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise click.ClickException(f"{path} cannot be read: {error.strerror}.") from error
     return problems

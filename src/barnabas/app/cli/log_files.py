@@ -10,6 +10,7 @@ import os
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from struct import Struct
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
@@ -136,7 +137,10 @@ def _is_metadata(path: str) -> bool:
 
 
 def scan(path: str) -> Iterator[tuple[int, BatchHeader | None, bytes, Item | None]]:
-    """Position, header, bytes and what is wrong, batch by batch; without a header where no batch can be found."""
+    """Position, header, bytes and what is wrong, batch by batch; without a header where no batch can be found.
+
+    A bad checksum does not end the scan: the length before it may well be right.
+    """
     next_offset = base_offset_of(path) or 0
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -218,12 +222,23 @@ def _batch_item(position: int, header: BatchHeader, sound: bool) -> Item:
 def _map_log(path: str) -> LogMap | None:
     """The log beside an index; None where there is none to compare with."""
     log = os.path.splitext(path)[0] + ".log"
-    if not os.path.exists(log):
-        return None
+    return _map(log, os.path.getsize(log)) if os.path.exists(log) else None
+
+
+@lru_cache(maxsize=1)
+def _map(log: str, size: int) -> LogMap:
+    """Headers only: whether the batches are sound is told where the log itself is read."""
     found = LogMap()
-    for position, header, _, problem in scan(log):
-        if header is not None and problem is None:
+    with open(log, "rb") as file:
+        position = 0
+        while size - position >= batches.HEADER_SIZE:
+            file.seek(position)
+            try:
+                header = batches.read_header(file.read(batches.HEADER_SIZE))
+            except (CorruptBatch, UnsupportedMagic):
+                break
             found.add(position, header)
+            position += header.size
     return found
 
 

@@ -1,7 +1,8 @@
 """A broker's life, as the controller sees it.
 
-    (unknown) --register--> fenced --heartbeat, caught up--> serving --want_shut_down--> in controlled shutdown
-        fenced <--session expired, want_fence, or a new incarnation registers-- serving        --want_shut_down--> fenced
+    (unknown) --register--> FENCED --heartbeat, caught up--> SERVING --want_shut_down--> IN CONTROLLED SHUTDOWN
+    SERVING --session expired, want_fence, a new incarnation registers--> FENCED
+    IN CONTROLLED SHUTDOWN --want_shut_down again, session expired--> FENCED for good: until it registers anew
 
 A broker that asked to shut down serves again only after it has registered anew. Every start is a new incarnation: what
 the broker led loses its leader when it registers and gets one when it is unfenced, so leader epochs go up.
