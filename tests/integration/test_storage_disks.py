@@ -11,6 +11,7 @@ from barnabas.app.memory_disk import MemoryDisk
 from barnabas.app.os_disk import OsDisk
 from barnabas.model.ids import TopicPartition, Uuid
 from barnabas.model.ports import DiskError, FileMissing
+from barnabas.storage.log import Log
 from barnabas.storage.log_directory import LogDirectory, LogManager
 from tests.unit.storage.kit import NOW, append, batch, offsets, read_all, small
 
@@ -102,6 +103,21 @@ def test_an_open_file_outlives_its_name(disk, root):
     file.write([b"abc"], 0)
     disk.rename(f"{root}/a", f"{root}/b")
     assert file.read(3, 0) == b"abc"
+    file.close()
+    assert file.read(3, 0) == b"abc"
+    file.close()
+    disk.rename(f"{root}/b", f"{root}/c")
+    assert file.read(3, 0) == b"abc"
+
+
+def test_a_reader_keeps_its_range_while_the_segment_is_deleted(disk, root):
+    log = Log.open(disk, f"{root}/t-0", TopicPartition("t", 0), small(retention_bytes=0), now_ms=NOW)
+    for _ in range(30):
+        append(log)
+    records = log.read(0, 500).records
+    assert records is not None
+    assert log.delete_old_segments(NOW, log.log_end_offset) > 1
+    assert len(records.read()) == records.size
 
 
 def test_locks(disk, root):

@@ -18,6 +18,7 @@ import fcntl
 import os
 import shutil
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -313,6 +314,7 @@ class OsDisk:
     def __init__(self, post: Post = _run_now, *, max_open_files: int = MAX_OPEN_FILES, fallbacks: bool = False) -> None:
         """``fallbacks`` forgoes what only Linux has, so that tests can see the other way work."""
         self._open_files: deque[OsFile] = deque()
+        self._named: weakref.WeakValueDictionary[str, OsFile] = weakref.WeakValueDictionary()  # follow renamings
         self._max_open_files = max_open_files
         self._locks: dict[str, int] = {}
         self.can_probe = not fallbacks
@@ -359,6 +361,7 @@ class OsDisk:
                 os.stat(path)
         except OSError as error:
             raise _error("open", path, error) from error
+        self._named[path] = file
         return file
 
     def read_file(self, path: str) -> bytes:
@@ -405,6 +408,10 @@ class OsDisk:
             os.replace(old, new)
         except OSError as error:
             raise _error("rename", old, error) from error
+        file = self._named.pop(old, None)
+        if file is not None:  # a reader may still hold it, and must find it when it reopens
+            file.path = new
+            self._named[new] = file
 
     def remove(self, path: str) -> None:
         try:

@@ -111,8 +111,10 @@ class LocalPartitions:
             log = self._logs.get(name)
             if log is None:
                 log = self._logs.create(name, topic.topic_id, settings, now_ms=self._clock.now_ms())
-            elif log.settings != settings:
-                log.update_settings(settings)
+            else:
+                self._logs.adopt(log, topic.topic_id)
+                if log.settings != settings:
+                    log.update_settings(settings)
         except (DiskError, LogOffline) as problem:
             self._report("a partition's log cannot be opened", partition=str(name), reason=str(problem))
             return None

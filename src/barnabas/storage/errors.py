@@ -14,7 +14,3 @@ class LogOffline(Exception):
         super().__init__(f"{log} is offline: {reason}")
         self.log = log
         self.reason = reason
-
-
-class CorruptLog(Exception):
-    """Bytes on the disk that no crash explains, in a place that a clean shutdown had vouched for."""

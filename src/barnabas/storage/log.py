@@ -18,26 +18,25 @@ The high watermark is not known here: the runtime passes it where it matters.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable
 from typing import NamedTuple
 
 from barnabas.model.errors import ApiError, ErrorCode, invariant
 from barnabas.model.ids import TopicPartition, Uuid
-from barnabas.model.ports import Disk, DiskError, File, Random
+from barnabas.model.ports import Disk, DiskError, Random
 from barnabas.model.topic_settings import TopicSettings
-from barnabas.storage import loader, lookup, retention
-from barnabas.storage.checkpoints import PARTITION_METADATA
+from barnabas.storage import flushing, loader, lookup, reading, retention
 from barnabas.storage.epoch_cache import EpochCache
 from barnabas.storage.errors import LogOffline
+from barnabas.storage.flushing import FlushTask
 from barnabas.storage.follower import append_batches
 from barnabas.storage.producer_snapshot import Snapshots
 from barnabas.storage.producer_state import Origin, ProducerState
-from barnabas.storage.reading import RECENT_ENDS, FileRange, ReadResult, RecentPlaces
+from barnabas.storage.reading import RECENT_ENDS, ReadResult, RecentPlaces
 from barnabas.storage.segment import RollLimits, Segment
 from barnabas.storage.transaction_index import AbortedTransaction
 from barnabas.storage.validation import BatchRules, check_produced, needs_rewrite, read_one_header, rewrite
-from barnabas.wire.batch import CONTROL, HEADER_SIZE, TRANSACTIONAL, patch_offset_and_epoch, read_header
+from barnabas.wire.batch import CONTROL, TRANSACTIONAL, patch_offset_and_epoch
 from barnabas.wire.records import ControlType, decode_batch, read_control_type, read_coordinator_epoch
 
 WRITEBACK_BYTES = 4 << 20
@@ -58,16 +57,6 @@ class Appended(NamedTuple):
     duplicate: bool = False
     """Nothing was written: the producer had sent this batch before."""
     size: int = 0
-
-
-class FlushTask(NamedTuple):
-    """Files to sync; when all are, ``finish_flush`` moves the recovery point to ``up_to_offset``."""
-
-    files: list[File]
-    up_to_offset: int
-    sizes: list[tuple[Segment, int]]
-    truncations: int
-    begun_ms: int
 
 
 class Log:
@@ -108,10 +97,10 @@ class Log:
         self.is_stored = False  # indexes and producers on the disk are those of the log's end
         self.truncations = 0
         self.now_ms = 0  # the latest time that a caller has told
-        self._oldest_unflushed_ms = 0
+        self.oldest_unflushed_ms = 0
         self._writeback_from = 0
-        self._ends = RecentPlaces(RECENT_ENDS)
-        self._appends = RecentPlaces(RECENT_APPENDS)
+        self.read_ends = RecentPlaces(RECENT_ENDS)
+        self.append_ends = RecentPlaces(RECENT_APPENDS)
         self.update_settings(settings)
 
     @classmethod
@@ -306,14 +295,14 @@ class Log:
     def took_in(self, segment: Segment, size: int, last_offset: int, max_timestamp: int) -> None:
         """A batch has been written at the segment's end: now it is part of the log."""
         if self.log_end_offset == self.flushed_offset:
-            self._oldest_unflushed_ms = self.now_ms
+            self.oldest_unflushed_ms = self.now_ms
         self.log_end_offset = last_offset + 1
         self.is_stored = False
         try:
             segment.appended(size, last_offset, max_timestamp)
         except DiskError as error:
             raise self.fail(f"storing an index failed: {error}") from error
-        self._appends.put(last_offset + 1, segment, segment.size)
+        self.append_ends.put(last_offset + 1, segment, segment.size)
         if segment.size - self._writeback_from >= WRITEBACK_BYTES:
             segment.open_log().start_writeback(self._writeback_from, segment.size - self._writeback_from)
             self._writeback_from = segment.size
@@ -377,81 +366,23 @@ class Log:
     ) -> ReadResult:
         """Whole batches from the one that holds ``offset``, none with a record at or after ``max_offset``.
 
-        ``minimum_one`` lets the first batch be larger than ``max_bytes``. Raises ApiError(OFFSET_OUT_OF_RANGE).
+        ``minimum_one`` lets the first batch be larger than ``max_bytes``; ``aborted`` asks for the transactions that a
+        read_committed consumer must skip. Raises ApiError(OFFSET_OUT_OF_RANGE).
         """
         if self.offline is not None:
             raise self.offline
         if max_offset is None or max_offset > self.log_end_offset:
             max_offset = self.log_end_offset
-        if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise ApiError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} of {self.partition} is outside {self.log_start_offset}..{self.log_end_offset}",
-            )
-        place = self._locate(offset) if offset < max_offset else None
-        if place is None:
-            return ReadResult(None, offset, offset, [] if aborted else None)
-        segment, position, first_offset = place
-        limit, next_offset = self._limit(segment, max_offset)
-        size = limit - position
-        if size > max_bytes:
-            file = segment.open_log()
-            first = read_header(file.read(HEADER_SIZE, position))
-            if first.size >= max_bytes:
-                size = first.size if minimum_one or first.size == max_bytes else 0
-                next_offset = first.next_offset
-            else:
-                end, next_offset = segment.boundary_before(position, position + max_bytes)
-                size = end - position
-        if size <= 0:
-            return ReadResult(None, offset, offset, [] if aborted else None)
-        if position + size < segment.size:
-            self._ends.put(next_offset, segment, position + size)
-        records = FileRange(segment.log or segment.open_log(), position, size)
-        skipped = self._aborted_between(offset, next_offset) if aborted else None
-        return ReadResult(records, first_offset, next_offset, skipped)
-
-    def _locate(self, offset: int) -> tuple[Segment, int, int] | None:
-        """(segment, position, base offset) of the batch that holds the offset or the first after it."""
-        place = self._ends.get(offset) or self._appends.get(offset)
-        if place is not None and not place[0].removed and place[1] < place[0].size:
-            return place[0], place[1], offset
-        for index in range(max(bisect_right(self.bases, offset) - 1, 0), len(self.segments)):
-            found = self.segments[index].position_of(offset)
-            if found is not None:
-                return self.segments[index], found[0], found[1].base_offset
-        return None
-
-    def _limit(self, segment: Segment, max_offset: int) -> tuple[int, int]:
-        """(position, offset) at which a read of the segment has to end."""
-        if segment.next_offset <= max_offset:
-            return segment.size, segment.next_offset
-        place = self._appends.get(max_offset) or self._ends.get(max_offset)
-        if place is not None and place[0] is segment:
-            return place[1], max_offset
-        found = segment.position_of(max_offset)
-        if found is None:  # a gap at the end of a compacted segment
-            return segment.size, segment.next_offset
-        self._ends.put(found[1].base_offset, segment, found[0])
-        return found[0], min(max_offset, found[1].base_offset)
-
-    def _aborted_between(self, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
-        return [
-            (entry.producer_id, entry.first_offset) for entry in self.aborted_transactions(start_offset, end_offset)
-        ]
+        return reading.read(self, offset, max_bytes, max_offset, minimum_one, aborted)
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Aborted transactions that overlap the range, from the indexes of all segments that can know."""
-        found: list[AbortedTransaction] = []
-        for segment in self.segments[max(bisect_right(self.bases, start_offset) - 1, 0) :]:
-            if segment.transaction_index.collect(start_offset, end_offset, found):
-                break
-        return found
+        """Aborted transactions that overlap the range."""
+        return reading.aborted_transactions(self, start_offset, end_offset)
 
     def forget_places(self) -> None:
         """After segments were cut or removed."""
-        self._ends.clear()
-        self._appends.clear()
+        self.read_ends.clear()
+        self.append_ends.clear()
 
     # Looking up
 
@@ -504,7 +435,7 @@ class Log:
         self.now_ms = now_ms
         unflushed = self.log_end_offset - self.flushed_offset
         return unflushed > 0 and (
-            unflushed >= self.settings.flush_messages or now_ms - self._oldest_unflushed_ms >= self.settings.flush_ms
+            unflushed >= self.settings.flush_messages or now_ms - self.oldest_unflushed_ms >= self.settings.flush_ms
         )
 
     @property
@@ -515,37 +446,10 @@ class Log:
     def begin_flush(self) -> FlushTask:
         """What must be synced for everything appended so far; folders and epochs are seen to at once, being rare."""
         self.check_online()
-        files: list[File] = []
-        sizes: list[tuple[Segment, int]] = []
         try:
-            new_entries = False
-            for segment in reversed(self.segments):
-                closed = segment is not self.active
-                if closed and segment.next_offset <= self.flushed_offset:
-                    break
-                if closed:
-                    files += segment.files()
-                elif segment.size > segment.synced_size:
-                    files.append(segment.open_log())
-                sizes.append((segment, segment.size))
-                new_entries |= segment.unsynced_entry and segment.size > 0
-            self.epochs.store(sync=True)
-            if new_entries:
-                self.sync_entries()
+            return flushing.begin(self)
         except DiskError as error:
             raise self.fail(f"a flush could not begin: {error}") from error
-        return FlushTask(files, self.log_end_offset, sizes, self.truncations, self.now_ms)
-
-    def sync_entries(self) -> None:
-        """Makes the names of the segments' files durable, and of a new partition its folder and topic id."""
-        if self.parent_unsynced:
-            if self.topic_id is not None:
-                self.disk.open(f"{self.directory}/{PARTITION_METADATA}").sync()
-            self.disk.sync_directory(self.directory.rpartition("/")[0])
-            self.parent_unsynced = False
-        self.disk.sync_directory(self.directory)
-        for segment in self.segments:
-            segment.unsynced_entry = False
 
     def finish_flush(self, task: FlushTask, error: DiskError | None = None) -> None:
         """All files of the task are synced; or one is not, which ends the log: a failed fsync is never retried."""
@@ -559,7 +463,7 @@ class Log:
         for segment, size in task.sizes:
             segment.synced_size = max(segment.synced_size, size)
         self.flushed_offset = max(self.flushed_offset, task.up_to_offset)
-        self._oldest_unflushed_ms = task.begun_ms
+        self.oldest_unflushed_ms = task.begun_ms
 
     def flush(self) -> None:
         """Syncs everything, here and now."""
@@ -594,28 +498,12 @@ class Log:
         """
         try:
             if clean and self.offline is None:
-                self._store_all()
+                flushing.store_all(self)
         except DiskError as error:
             raise self.fail(f"the close failed: {error}") from error
         finally:
             for segment in self.segments:
                 segment.close()
-
-    def _store_all(self) -> None:
-        """Indexes and producers as a clean start expects them; nothing where nothing was written since the last."""
-        if self.is_stored and self.flushed_offset == self.log_end_offset:
-            self.epochs.store(sync=True)
-            return
-        self.producers.end_offset = self.log_end_offset
-        if self.active.size:
-            self.active.seal()
-        if self.log_end_offset > self.log_start_offset:
-            self.snapshots.take(self.producers)
-        self.flush()  # the folder with it: sealing has left new names
-        for file in self.active.files()[1:] if self.active.size else ():
-            file.sync()
-        self.snapshots.sync_latest()
-        self.is_stored = True
 
     def renamed(self, directory: str) -> None:
         """The folder has been renamed (deletion, or a move between folders)."""

@@ -83,7 +83,7 @@ class LogDirectory:
             if partition is None or partition.topic.startswith("__cluster_metadata"):
                 continue
             directory = f"{self.path}/{name}"
-            topic_id = checkpoints.read_partition_metadata(self.disk, directory)
+            topic_id = self._read_topic_id(directory)
             self.logs[partition] = Log.open(
                 self.disk,
                 directory,
@@ -102,6 +102,13 @@ class LogDirectory:
         if self.was_clean:
             self.disk.remove(f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}")
             self.disk.sync_directory(self.path)
+
+    def _read_topic_id(self, directory: str) -> Uuid | None:
+        """None where a loss of power has left the file empty: nothing in that folder had been promised yet."""
+        try:
+            return checkpoints.read_partition_metadata(self.disk, directory)
+        except checkpoints.MalformedCheckpoint:
+            return None
 
     def _read(self, name: str) -> dict[TopicPartition, int]:
         """A damaged checkpoint is none: recovery then reads everything, and nothing is deleted on its word."""
@@ -279,6 +286,12 @@ class LogManager:
             raise LogOffline(str(partition), "every data folder is offline")
         directory = min(usable, key=lambda one: len(one.logs))
         return directory.create(partition, topic_id, settings, now_ms=now_ms, options=self.options)
+
+    def adopt(self, log: Log, topic_id: Uuid) -> None:
+        """Gives a log whose topic id was lost the one that the metadata has for its name."""
+        if log.topic_id is None:
+            log.topic_id = topic_id
+            checkpoints.write_partition_metadata(log.disk, log.directory, topic_id, sync=True)
 
     def delete(self, partition: TopicPartition, unique: bytes, now_ms: int) -> None:
         """``unique`` is sixteen random bytes: a topic may be created and deleted again and again."""

@@ -7,10 +7,17 @@ index look-up; anything else is one binary search and a scan of about index.inte
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from bisect import bisect_right
+from typing import TYPE_CHECKING, NamedTuple
 
+from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.model.ports import File
 from barnabas.storage.segment import Segment
+from barnabas.storage.transaction_index import AbortedTransaction
+from barnabas.wire.batch import HEADER_SIZE, read_header
+
+if TYPE_CHECKING:
+    from barnabas.storage.log import Log
 
 RECENT_ENDS = 64
 """Read ends remembered for each log: about as many as it has sequential readers."""
@@ -68,3 +75,75 @@ class RecentPlaces:
 
     def clear(self) -> None:
         self._places.clear()
+
+
+def read(log: Log, offset: int, max_bytes: int, max_offset: int, minimum_one: bool, aborted: bool) -> ReadResult:
+    """``Log.read``, whose description holds; ``max_offset`` is at most the log's end here."""
+    if not log.log_start_offset <= offset <= log.log_end_offset:
+        raise ApiError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"offset {offset} of {log.partition} is outside {log.log_start_offset}..{log.log_end_offset}",
+        )
+    place = _locate(log, offset) if offset < max_offset else None
+    if place is None:
+        return ReadResult(None, offset, offset, [] if aborted else None)
+    segment, position, first_offset = place
+    limit, next_offset = _limit(log, segment, max_offset)
+    size = limit - position
+    if size > max_bytes:
+        size, next_offset = _shorten(segment, position, max_bytes, minimum_one)
+    if size <= 0:
+        return ReadResult(None, offset, offset, [] if aborted else None)
+    if position + size < segment.size:
+        log.read_ends.put(next_offset, segment, position + size)
+    records = FileRange(segment.log or segment.open_log(), position, size)
+    if not aborted:
+        return ReadResult(records, first_offset, next_offset)
+    entries = aborted_transactions(log, offset, next_offset)
+    return ReadResult(
+        records, first_offset, next_offset, [(entry.producer_id, entry.first_offset) for entry in entries]
+    )
+
+
+def _shorten(segment: Segment, position: int, max_bytes: int, minimum_one: bool) -> tuple[int, int]:
+    """(size, next offset) of the whole batches that fit, or of the first one alone."""
+    first = read_header(segment.open_log().read(HEADER_SIZE, position))
+    if first.size >= max_bytes:
+        return first.size if minimum_one or first.size == max_bytes else 0, first.next_offset
+    end, next_offset = segment.boundary_before(position, position + max_bytes)
+    return end - position, next_offset
+
+
+def _locate(log: Log, offset: int) -> tuple[Segment, int, int] | None:
+    """(segment, position, base offset) of the batch that holds the offset or the first after it."""
+    place = log.read_ends.get(offset) or log.append_ends.get(offset)
+    if place is not None and not place[0].removed and place[1] < place[0].size:
+        return place[0], place[1], offset
+    for segment in log.segments[max(bisect_right(log.bases, offset) - 1, 0) :]:
+        found = segment.position_of(offset)
+        if found is not None:
+            return segment, found[0], found[1].base_offset
+    return None
+
+
+def _limit(log: Log, segment: Segment, max_offset: int) -> tuple[int, int]:
+    """(position, offset) at which a read of the segment has to end."""
+    if segment.next_offset <= max_offset:
+        return segment.size, segment.next_offset
+    place = log.append_ends.get(max_offset) or log.read_ends.get(max_offset)
+    if place is not None and place[0] is segment:
+        return place[1], max_offset
+    found = segment.position_of(max_offset)
+    if found is None:  # a gap at the end of a compacted segment
+        return segment.size, segment.next_offset
+    log.read_ends.put(found[1].base_offset, segment, found[0])
+    return found[0], min(max_offset, found[1].base_offset)
+
+
+def aborted_transactions(log: Log, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+    """From the indexes of all segments that can know."""
+    found: list[AbortedTransaction] = []
+    for segment in log.segments[max(bisect_right(log.bases, start_offset) - 1, 0) :]:
+        if segment.transaction_index.collect(start_offset, end_offset, found):
+            break
+    return found

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.model.ports import DiskError
+from barnabas.storage.flushing import sync_entries
 from barnabas.storage.loader import rebuild_producers
 from barnabas.storage.segment import Segment
 
@@ -66,7 +67,7 @@ def _delete_while(log: Log, now_ms: int, high_watermark: int, condition: Callabl
 def _delete_first(log: Log, count: int, now_ms: int) -> None:
     if count == len(log.segments):
         log.roll(now_ms)
-        log.sync_entries()  # the empty segment is all that will say where the log ends
+        sync_entries(log)  # the empty segment is all that will say where the log ends
     remove_at_ms = now_ms + log.settings.file_delete_delay_ms
     doomed = log.segments[:count]
     del log.segments[:count], log.bases[:count]

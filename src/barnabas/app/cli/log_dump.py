@@ -133,7 +133,8 @@ def _batch_line(item: Item) -> str:
     ]
     if item["producer_id"] >= 0:
         parts.append(f"producer {item['producer_id']}/{item['producer_epoch']}")
-        parts.append(f"sequence {item['base_sequence']}-{item['last_sequence']}")
+        if item["base_sequence"] >= 0:
+            parts.append(f"sequence {item['base_sequence']}-{item['last_sequence']}")
     parts += item["flags"]
     parts.append(f"crc {item['crc']:08x}")
     return "  batch " + "  ".join(parts)

@@ -38,6 +38,7 @@ class Shape(NamedTuple):
     partition: int | None
     timestamp: int | None
     json_input: bool
+    keep_partitions: bool
 
 
 class Tally:
@@ -81,14 +82,15 @@ Examples:
     "--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True, help="Who must have it."
 )
 @click.option("--timestamp", metavar="TIME", callback=time_option, help="Milliseconds, ISO 8601, or -1h ago.")
-@click.option("--json-input", is_flag=True, help="Lines are objects with key, value, headers, partition, timestamp.")
+@click.option("--json-input", is_flag=True, help="Lines are objects with key, value, headers, timestamp.")
+@click.option("--keep-partitions", is_flag=True, help="With --json-input: to the partition that the line names.")
 @click.option("--timeout", type=click.FloatRange(0.1), default=30.0, show_default=True, help="Seconds for delivery.")
 @bootstrap_option
 @json_option
 def produce(topic: str, texts: tuple[str, ...], source: BinaryIO | None, as_json: bool, **options: Any) -> None:
     """Send lines as messages, one for each line of standard input.
 
-    A JSON line without an object's braces is an error. Bytes that are no text go as value_base64 and key_base64.
+    With --json-input a line is what consume --json prints; bytes that are no text are in value_base64 and key_base64.
     """
     shape = _shape(options)
     lines = [text.encode() for text in texts] if texts else _read(source)
@@ -122,6 +124,7 @@ def _shape(options: dict[str, Any]) -> Shape:
         options["partition"],
         options["timestamp"],
         options["json_input"],
+        options["keep_partitions"],
     )
 
 
@@ -159,7 +162,7 @@ def _json_line(line: bytes, number: int, shape: Shape) -> Line:
             _json_field(entry, "key"),
             _json_field(entry, "value"),
             shape.headers + _json_headers(entry.get("headers") or []),
-            partition if shape.partition is None else shape.partition,
+            partition if shape.partition is None and shape.keep_partitions else shape.partition,
             timestamp if shape.timestamp is None else shape.timestamp,
         )
     except (ValueError, TypeError, RecursionError) as error:

@@ -80,7 +80,7 @@ def _lines() -> Iterator[bytes]:
 
 def _answer(line: bytes, work: Callable[[Entry], None]) -> Entry:
     try:
-        entry = json.loads(line)
+        entry = json.loads(line.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         return {"input": line.decode("utf-8", "replace").rstrip("\r\n"), "error": f"not JSON: {error}"}
     if not isinstance(entry, dict):

@@ -25,6 +25,9 @@ R = TypeVar("R", bound=Message)
 RETRIED = RETRIABLE - {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
 """Kafka counts an unknown topic among what may pass. To whoever mistyped a name the answer is worth more at once."""
 
+AUTO_CREATE_TIMEOUT_S = 3.0
+"""So long a topic may take to appear; a broker that creates none by itself never says so."""
+
 
 def no_codes(_reply: object) -> Iterable[int]:
     return ()
@@ -155,11 +158,21 @@ class Client:
         known = self.metadata.topics.get(name)
         if known is None:
             known = self.load([name], auto_create=auto_create).get(name)
+        if auto_create and known is not None and known.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            known = self._wait_for_creation(name)
         if known is None:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}")
         if known.code is not ErrorCode.NONE:
             raise BrokerError(known.code, f"topic {name}", _explained(known.code))
         return known
+
+    def _wait_for_creation(self, name: str) -> TopicInfo | None:
+        """Kafka starts to create a topic that it is asked about and answers that there is none yet."""
+        retry = Retry(AUTO_CREATE_TIMEOUT_S, *self._waits[1:])
+        while True:
+            known = self.load([name], auto_create=True).get(name)
+            if known is None or known.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not retry.again():
+                return known
 
     def forget(self, topics: Iterable[str]) -> None:
         """A broker said that what is remembered of these is old."""
