@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -19,6 +20,7 @@ from confluent_kafka.admin import (
 )
 
 from barnabas.testing import EmbeddedBroker
+from barnabas.wire import batch
 
 NewName = Callable[[], str]
 
@@ -91,6 +93,13 @@ def test_every_codec(shared_broker: EmbeddedBroker, new_topic: NewName, codec: s
     reports = send(producer(shared_broker, **{"compression.type": codec, "linger.ms": 20}), topic, 500)
     assert reports == [None] * 500
     assert [message.value() for message in read(shared_broker, topic, 500)] == [b"v%d" % n for n in range(500)]
+    assert stored_codecs(shared_broker, topic) == {codec}, "the producer did not compress as it was told to"
+
+
+def stored_codecs(broker: EmbeddedBroker, topic: str) -> set[str]:
+    """The codecs of the batches on disk: librdkafka compresses only where it believes the broker able to."""
+    content = Path(f"{broker.data}/{topic}-0/00000000000000000000.log").read_bytes()
+    return {header.codec.name.lower() for _, header in batch.iterate(content)}
 
 
 def test_keys_headers_and_timestamps(shared_broker: EmbeddedBroker, new_topic: NewName) -> None:

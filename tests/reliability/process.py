@@ -1,4 +1,4 @@
-"""A broker as a process of its own, to be killed."""
+"""A broker as a process of its own, to be killed, starved and lied to."""
 
 from __future__ import annotations
 
@@ -6,20 +6,37 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
 START_TIMEOUT_S = 60.0
+_PAGE = os.sysconf("SC_PAGESIZE")
 
 
 class BrokerProcess:
-    """Starts on a free port; started again, it takes the same one, so that clients find it."""
+    """Starts on a free port; started again, it takes the same one, so that clients find it.
 
-    def __init__(self, data: Path | str, *arguments: str) -> None:
-        self.data = str(data)
+    ``data`` None keeps everything in memory. ``under`` is put before the command (prlimit, say), ``environment`` is
+    added to ours. What the broker writes goes to a file, so that it never waits for a reader: ``output``.
+    """
+
+    def __init__(
+        self,
+        data: Path | str | None,
+        *arguments: str,
+        under: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.data = None if data is None else str(data)
         self.port = 0
         self._arguments = arguments
-        self._process: subprocess.Popen[str] | None = None
+        self._under = under
+        self._environment = {**os.environ, **(environment or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 -- lives as long as this object
 
     @property
     def bootstrap_servers(self) -> str:
@@ -30,19 +47,47 @@ class BrokerProcess:
         assert self._process is not None
         return self._process.pid
 
-    def start(self) -> Self:
-        command = [sys.executable, "-m", "barnabas", "serve", "--listen", f"127.0.0.1:{self.port}", "--data", self.data]
+    @property
+    def output(self) -> str:
+        """Everything said since the last start."""
+        return os.pread(self._output.fileno(), 1 << 24, 0).decode(errors="replace")
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def resident_bytes(self) -> int:
+        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * _PAGE
+
+    @property
+    def descriptor_count(self) -> int:
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    def launch(self) -> Self:
+        """Starts the process and waits for nothing."""
+        command = [*self._under, sys.executable, "-m", "barnabas", "serve", "--listen", f"127.0.0.1:{self.port}"]
+        command += ["--memory"] if self.data is None else ["--data", self.data]
+        self._output.seek(0)
+        self._output.truncate()
         self._process = subprocess.Popen(
-            [*command, *self._arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            [*command, *self._arguments], stdout=self._output, stderr=subprocess.STDOUT, env=self._environment
         )
-        assert self._process.stdout is not None
-        lines = []
-        for line in self._process.stdout:
-            lines.append(line)
-            if line.startswith("listening on "):
-                self.port = int(line.rsplit(":", 1)[1])
-                return self
-        raise RuntimeError(f"the broker did not start: {''.join(lines)}")
+        return self
+
+    def start(self) -> Self:
+        """Returns when clients can connect."""
+        self.launch()
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            for line in self.output.splitlines(keepends=True):
+                if line.startswith("listening on ") and line.endswith("\n"):
+                    self.port = int(line.rsplit(":", 1)[1])
+                    return self
+            if not self.is_alive or time.monotonic() > deadline:
+                self._end(signal.SIGKILL)
+                raise RuntimeError(f"the broker did not start: {self.output}")
+            time.sleep(0.01)
 
     def kill(self) -> None:
         """As a crash: no time to say anything."""
@@ -55,6 +100,7 @@ class BrokerProcess:
         os.kill(self.pid, number)
 
     def wait(self, timeout_s: float) -> int:
+        """The exit code, once the process has ended by itself."""
         assert self._process is not None
         return self._process.wait(timeout_s)
 
@@ -63,13 +109,16 @@ class BrokerProcess:
         if process is None:
             return 0
         process.send_signal(number)
-        code = process.wait(60)
-        assert process.stdout is not None
-        process.stdout.close()
-        return code
+        try:
+            return process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
 
     def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(self, *_: object) -> None:
         self.kill()
+        self._output.close()

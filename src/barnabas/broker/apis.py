@@ -33,6 +33,7 @@ SERVED = (
     ServedApi(1, 4, 18, "fetch"),
     ServedApi(2, 1, 11, "list_offsets"),
     ServedApi(3, 0, 13, "metadata"),
+    ServedApi(10, 0, 6, "find_coordinator"),
     ServedApi(18, 0, 4, "api_versions"),
     ServedApi(19, 2, 7, "create_topics"),
     ServedApi(20, 1, 6, "delete_topics"),

@@ -119,6 +119,8 @@ class Partition:
                 self._gate(now_ms)
             else:
                 self._advance(self.log.log_end_offset)
+                if self.log.has_unflushed_segments and not self._flushing:
+                    self.flush()  # nobody waits for it; it bounds what a crash makes us check
         return appended
 
     def when_committed(self, last_offset: int, then: Callable[[ErrorCode], None]) -> None:

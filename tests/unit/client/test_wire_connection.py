@@ -72,9 +72,14 @@ def test_a_refused_connection_names_the_address() -> None:
 
 
 def test_every_bootstrap_address_is_tried() -> None:
-    with FakeBroker(lambda key, _v, _b: offered((3, 0, 13)) if key == 18 else MetadataResponse()) as broker:
-        with Client(f"127.0.0.1:{_closed_port()},{broker.address}", QUICK) as client:
-            assert client.load(None) == {}
+    def answer(key: int, _version: int, _body: bytes) -> Message:
+        return offered((3, 0, 13)) if key == 18 else MetadataResponse()
+
+    with (
+        FakeBroker(answer) as broker,
+        Client(f"127.0.0.1:{_closed_port()},{broker.address}", QUICK) as client,
+    ):
+        assert client.load(None) == {}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
@@ -110,8 +109,3 @@ def main() -> None:
 
     Every command but serve talks to any broker of that protocol.
     """
-
-
-def run(arguments: Sequence[str]) -> None:
-    """For tests and embedding: as the command line would."""
-    main(list(arguments), prog_name="barnabas", standalone_mode=True)

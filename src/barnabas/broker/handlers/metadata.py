@@ -27,11 +27,25 @@ from barnabas.wire.api.metadata import (
 def handle(broker: Broker, exchange: Request, request: MetadataRequest) -> MetadataResponse | None:
     if request.topics is None or (exchange.version == 0 and not request.topics):
         return _about_all(broker, exchange, request)
+    if exchange.version < 12 and any(topic.name is None or topic.topic_id != ZERO_UUID for topic in request.topics):
+        return _without_ids(broker, exchange, request)
+    # Naming a large topic again and again would make the answer larger than any request justifies.
+    request.topics = list({(topic.name, topic.topic_id): topic for topic in request.topics}.values())
     missing = _to_create(broker, exchange, request)
     if not missing:
         return _about(broker, exchange, request, {})
     _create(broker, exchange, request, missing)
     return None
+
+
+def _without_ids(broker: Broker, exchange: Request, request: MetadataRequest) -> MetadataResponse:
+    """Versions 10 and 11 have a place for topic ids, but are not to be asked by them (KIP-516)."""
+    response = _frame(broker, exchange, request)
+    response.topics = [
+        MetadataResponseTopic(ErrorCode.INVALID_REQUEST, topic.name or "", topic.topic_id)
+        for topic in request.topics or ()
+    ]
+    return response
 
 
 def _about_all(broker: Broker, exchange: Request, request: MetadataRequest) -> MetadataResponse:

@@ -1,0 +1,217 @@
+/* A load generator on librdkafka, so that the client's own cost is that of C.
+ *
+ *   client produce  SERVERS TOPIC PARTITIONS COUNT SIZE BATCH_BYTES CODEC ACKS
+ *   client consume  SERVERS TOPIC PARTITIONS COUNT
+ *   client requests SERVERS TOPIC COUNT SIZE            one message per request, five in flight
+ *   client rate     SERVERS TOPIC COUNT SIZE RATE ACKS  latency at a steady rate, linger 0
+ *   client serial   SERVERS TOPIC COUNT SIZE ACKS       one message at a time
+ *
+ * Prints one line of JSON. librdkafka is the one inside the confluent-kafka wheel, which ships no header: the few
+ * functions used are declared here; their binary interface has not changed since 0.9. */
+#define _GNU_SOURCE
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef struct rd_kafka_s rd_kafka_t;
+typedef struct rd_kafka_topic_s rd_kafka_topic_t;
+typedef struct rd_kafka_conf_s rd_kafka_conf_t;
+typedef struct rd_kafka_topic_conf_s rd_kafka_topic_conf_t;
+typedef struct rd_kafka_queue_s rd_kafka_queue_t;
+typedef struct {
+    int err;
+    rd_kafka_topic_t *rkt;
+    int32_t partition;
+    void *payload;
+    size_t len;
+    void *key;
+    size_t key_len;
+    int64_t offset;
+    void *_private;
+} rd_kafka_message_t;
+
+extern rd_kafka_conf_t *rd_kafka_conf_new(void);
+extern int rd_kafka_conf_set(rd_kafka_conf_t *, const char *, const char *, char *, size_t);
+extern void rd_kafka_conf_set_dr_msg_cb(rd_kafka_conf_t *, void (*)(rd_kafka_t *, const rd_kafka_message_t *, void *));
+extern rd_kafka_t *rd_kafka_new(int, rd_kafka_conf_t *, char *, size_t);
+extern rd_kafka_topic_t *rd_kafka_topic_new(rd_kafka_t *, const char *, rd_kafka_topic_conf_t *);
+extern int rd_kafka_produce(rd_kafka_topic_t *, int32_t, int, void *, size_t, const void *, size_t, void *);
+extern int rd_kafka_poll(rd_kafka_t *, int);
+extern int rd_kafka_flush(rd_kafka_t *, int);
+extern int rd_kafka_outq_len(rd_kafka_t *);
+extern rd_kafka_queue_t *rd_kafka_queue_new(rd_kafka_t *);
+extern int rd_kafka_consume_start_queue(rd_kafka_topic_t *, int32_t, int64_t, rd_kafka_queue_t *);
+extern ssize_t rd_kafka_consume_batch_queue(rd_kafka_queue_t *, int, rd_kafka_message_t **, size_t);
+extern void rd_kafka_message_destroy(rd_kafka_message_t *);
+
+enum { PRODUCER = 0, CONSUMER = 1, COPY = 2, QUEUE_FULL = -184, EARLIEST = -2 };
+
+static int64_t done, failed;
+static double *latencies;
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec + t.tv_nsec * 1e-9;
+}
+
+static void delivered(rd_kafka_t *rk, const rd_kafka_message_t *m, void *opaque) {
+    (void)rk, (void)opaque;
+    if (m->err)
+        failed++;
+    else if (latencies && m->_private)
+        latencies[done] = now() - *(double *)m->_private;
+    free(m->_private);
+    done++;
+}
+
+static void set(rd_kafka_conf_t *conf, const char *key, const char *value) {
+    char problem[256];
+    if (rd_kafka_conf_set(conf, key, value, problem, sizeof problem)) {
+        fprintf(stderr, "%s\n", problem);
+        exit(2);
+    }
+}
+
+static rd_kafka_t *client(int kind, rd_kafka_conf_t *conf, const char *servers) {
+    char problem[256];
+    set(conf, "bootstrap.servers", servers);
+    set(conf, "log_level", "2");
+    rd_kafka_t *rk = rd_kafka_new(kind, conf, problem, sizeof problem);
+    if (!rk) {
+        fprintf(stderr, "%s\n", problem);
+        exit(2);
+    }
+    return rk;
+}
+
+static rd_kafka_conf_t *producer_conf(const char *acks) {
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    rd_kafka_conf_set_dr_msg_cb(conf, delivered);
+    set(conf, "acks", acks);
+    set(conf, "queue.buffering.max.messages", "500000");
+    set(conf, "queue.buffering.max.kbytes", "262144");
+    return conf;
+}
+
+static void send_one(rd_kafka_t *rk, rd_kafka_topic_t *topic, int partition, char *value, size_t size, void *stamp) {
+    while (rd_kafka_produce(topic, partition, COPY, value, size, NULL, 0, stamp))
+        rd_kafka_poll(rk, 1);
+}
+
+/* The first message makes the client connect and learn the topic: not part of what is measured. */
+static void warm(rd_kafka_t *rk, rd_kafka_topic_t *topic, int partitions, char *value, size_t size) {
+    for (int p = 0; p < partitions; p++)
+        send_one(rk, topic, p, value, size, NULL);
+    while (done < partitions)
+        rd_kafka_poll(rk, 10);
+    done = failed = 0;
+}
+
+static int by_size(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static void report(double seconds, int64_t count) {
+    printf("{\"seconds\": %.6f, \"count\": %lld, \"failed\": %lld", seconds, (long long)count, (long long)failed);
+    if (latencies) {
+        qsort(latencies, count, sizeof *latencies, by_size);
+        printf(", \"p50\": %.6f, \"p99\": %.6f, \"p999\": %.6f", latencies[count / 2], latencies[count * 99 / 100],
+               latencies[count * 999 / 1000]);
+    }
+    printf("}\n");
+    fflush(stdout);
+    _Exit(failed ? 1 : 0); /* librdkafka's own clean-up would only delay the next run */
+}
+
+int main(int n, char **a) {
+    if (n < 5)
+        return 2;
+    const char *mode = a[1], *servers = a[2], *name = a[3];
+    if (!strcmp(mode, "consume")) {
+        int partitions = atoi(a[4]);
+        int64_t count = atoll(a[5]), got = 0;
+        rd_kafka_conf_t *conf = rd_kafka_conf_new();
+        set(conf, "fetch.wait.max.ms", "100");
+        set(conf, "queued.min.messages", "1000000");
+        rd_kafka_t *rk = client(CONSUMER, conf, servers);
+        rd_kafka_topic_t *topic = rd_kafka_topic_new(rk, name, NULL);
+        rd_kafka_queue_t *queue = rd_kafka_queue_new(rk);
+        for (int p = 0; p < partitions; p++)
+            rd_kafka_consume_start_queue(topic, p, EARLIEST, queue);
+        static rd_kafka_message_t *messages[10000];
+        double start = 0;
+        while (got < count) {
+            ssize_t found = rd_kafka_consume_batch_queue(queue, 1000, messages, 10000);
+            for (ssize_t i = 0; i < found; i++) {
+                if (!messages[i]->err) {
+                    if (!got)
+                        start = now();
+                    got++;
+                }
+                rd_kafka_message_destroy(messages[i]);
+            }
+        }
+        report(now() - start, got);
+    }
+    if (!strcmp(mode, "produce")) {
+        int partitions = atoi(a[4]);
+        int64_t count = atoll(a[5]);
+        size_t size = atoi(a[6]);
+        char *value = malloc(size);
+        for (size_t i = 0; i < size; i++)
+            value[i] = "abcdefghijklmnopqrstuvwxyz0123456789"[(i * 7 + i / 11) % 36];
+        rd_kafka_conf_t *conf = producer_conf(a[9]);
+        set(conf, "batch.size", a[7]);
+        set(conf, "batch.num.messages", "100000");
+        set(conf, "linger.ms", "20");
+        set(conf, "compression.codec", a[8]);
+        rd_kafka_t *rk = client(PRODUCER, conf, servers);
+        rd_kafka_topic_t *topic = rd_kafka_topic_new(rk, name, NULL);
+        warm(rk, topic, partitions, value, size);
+        double start = now();
+        for (int64_t i = 0; i < count; i++) {
+            send_one(rk, topic, i % partitions, value, size, NULL);
+            if (i % 1000 == 0)
+                rd_kafka_poll(rk, 0);
+        }
+        while (done < count)
+            rd_kafka_poll(rk, 10);
+        report(now() - start, count);
+    }
+    int64_t count = atoll(a[4]);
+    size_t size = atoi(a[5]);
+    char *value = calloc(1, size);
+    latencies = malloc((count + 16) * sizeof *latencies);
+    rd_kafka_conf_t *conf = producer_conf(!strcmp(mode, "requests") ? "1" : a[n - 1]);
+    set(conf, "linger.ms", "0");
+    set(conf, "socket.nagle.disable", "true");
+    if (!strcmp(mode, "requests")) {
+        set(conf, "batch.num.messages", "1");
+        set(conf, "max.in.flight", "5");
+    }
+    rd_kafka_t *rk = client(PRODUCER, conf, servers);
+    rd_kafka_topic_t *topic = rd_kafka_topic_new(rk, name, NULL);
+    warm(rk, topic, 1, value, size);
+    double start = now(), rate = !strcmp(mode, "rate") ? atof(a[6]) : 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (rate)
+            for (double at = start + i / rate; now() < at;)
+                rd_kafka_poll(rk, (at - now()) * 1000 > 2 ? 1 : 0);
+        double *stamp = malloc(sizeof *stamp);
+        *stamp = now();
+        send_one(rk, topic, 0, value, size, stamp);
+        if (!strcmp(mode, "serial"))
+            while (done <= i)
+                rd_kafka_poll(rk, 10);
+        else if (i % 100 == 0)
+            rd_kafka_poll(rk, 0);
+    }
+    while (done < count)
+        rd_kafka_poll(rk, 10);
+    report(now() - start, count);
+    return 0;
+}

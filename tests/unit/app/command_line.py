@@ -1,0 +1,22 @@
+"""Runs the command line inside the test."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from barnabas.app.cli import main
+
+
+def run(*arguments: str, stdin: str | bytes | None = None, code: int = 0) -> Result:
+    """The result of a command that must end with ``code``."""
+    result = CliRunner().invoke(main, list(arguments), input=stdin, prog_name="barnabas")
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    return result
+
+
+def json_lines(result: Result) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
