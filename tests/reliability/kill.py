@@ -1,7 +1,7 @@
 """kill -9 under load, again and again: ``python -m tests.reliability.kill --rounds 50``.
 
-One idempotent producer lives through all of it. In the end every message that was acknowledged is there, in order and once,
-and so are all topics and settings.
+One idempotent producer lives through all of it. In the end every message that was acknowledged is there, in order and
+once, and so are all topics and settings.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ def run(rounds: int, seed: int, *, durable: bool = False, quiet: bool = False) -
     """Returns how many messages were acknowledged."""
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="barnabas-kill-") as folder:
-        broker = BrokerProcess(folder, *(["--durable"] if durable else []), "--set", "log.segment.bytes=1048576").start()
+        broker = BrokerProcess(
+            folder, *(["--durable"] if durable else []), "--set", "log.segment.bytes=1048576"
+        ).start()
         try:
             load = Load(broker.bootstrap_servers)
             load.start()

@@ -1,8 +1,8 @@
 """Load that remembers what was promised, and a check that the promises were kept.
 
-Each partition gets the numbers 0, 1, 2 … from one idempotent producer; what the broker acknowledges is remembered with its
-offset. ``verify`` then reads the logs from the beginning: every acknowledged number is where it was acknowledged, none is there
-twice, and they are in order.
+Each partition gets the numbers 0, 1, 2 … from one idempotent producer; what the broker acknowledges is remembered with
+its offset. ``verify`` then reads the logs from the beginning: every acknowledged number is where it was acknowledged,
+none is there twice, and they are in order.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class Promises:
 class Load:
     """Produces on a thread until ``finish``; brokers may die and come back meanwhile."""
 
-    def __init__(self, bootstrap_servers: str, partitions: int = 4, *, settings: dict[str, object] | None = None) -> None:
+    def __init__(
+        self, bootstrap_servers: str, partitions: int = 4, *, settings: dict[str, object] | None = None
+    ) -> None:
         self.promises = Promises([{} for _ in range(partitions)])
         self._partitions = partitions
         self._next = [0] * partitions
@@ -140,7 +142,7 @@ def read_all(bootstrap_servers: str, partitions: int) -> list[list[tuple[int, in
 
 
 def verify(bootstrap_servers: str, promises: Promises, *, complete: bool = True) -> None:
-    """``complete``: the producer saw everything through, so the log holds each number once; else the tail may differ."""
+    """``complete``: the producer saw everything through, so the log holds every number; else the tail may differ."""
     partitions = len(promises.acknowledged)
     for partition, records in enumerate(read_all(bootstrap_servers, partitions)):
         by_offset = dict(records)

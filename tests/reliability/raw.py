@@ -53,7 +53,9 @@ def produce_request(topic: str, records: bytes | None, *, acks: int = -1, partit
     return ProduceRequest(None, acks, 30_000, data)
 
 
-def fetch_request(topic: str, offset: int = 0, *, max_bytes: int = 1 << 20, epoch: int = -1, **fields: Any) -> FetchRequest:
+def fetch_request(
+    topic: str, offset: int = 0, *, max_bytes: int = 1 << 20, epoch: int = -1, **fields: Any
+) -> FetchRequest:
     wanted = FetchPartition(0, epoch, offset, partition_max_bytes=max_bytes)
     fields = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": max_bytes, **fields}
     return FetchRequest(topics=[FetchTopic(topic, partitions=[wanted])], **fields)
@@ -66,7 +68,9 @@ def frame(message: Message, version: int, correlation_id: int = 1, client_id: st
 class Raw:
     """One connection."""
 
-    def __init__(self, port: int, host: str = "127.0.0.1", timeout_s: float = TIMEOUT_S, source: str | None = None) -> None:
+    def __init__(
+        self, port: int, host: str = "127.0.0.1", timeout_s: float = TIMEOUT_S, source: str | None = None
+    ) -> None:
         place = (source, 0) if source else None
         self.socket = socket.create_connection((host, port), timeout=timeout_s, source_address=place)
         self._correlation_id = 0

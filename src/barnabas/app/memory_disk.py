@@ -126,6 +126,9 @@ class MemoryFile:
 
     def start_writeback(self, offset: int, size: int) -> None: ...
 
+    def read_cached(self, size: int, offset: int) -> bytes:
+        return self.read(size, offset)
+
     def is_cached(self, size: int, offset: int) -> bool:
         return True
 

@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from barnabas.model.ports import Bytes, DiskError, File, FileMissing
 
 MAX_OPEN_FILES = 4096
-MAX_PROBES = 16
+MAX_PROBES = 8
 """A range is probed for being cached in at most this many places."""
 
 _IOV_MAX = 1024
@@ -165,6 +165,20 @@ class OsFile:
     def start_writeback(self, offset: int, size: int) -> None:
         self._disk.flusher.write_back(self, offset, size)
 
+    def read_cached(self, size: int, offset: int) -> bytes | bytearray | None:
+        if not _RWF_NOWAIT or not self._disk.can_probe:
+            return self.read(size, offset)
+        buffer = bytearray(size)
+        try:
+            got = os.preadv(self._open(), (buffer,), offset, _RWF_NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if self._no_probes(error):
+                return self.read(size, offset)
+            raise _error("read", self.path, error) from error
+        return buffer if got == size else None
+
     def is_cached(self, size: int, offset: int) -> bool:
         if not _RWF_NOWAIT or not self._disk.can_probe:
             return True
@@ -176,11 +190,17 @@ class OsFile:
         except BlockingIOError:
             return False
         except OSError as error:
-            if error.errno in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
-                self._disk.can_probe = False
+            if self._no_probes(error):
                 return True
             raise _error("read", self.path, error) from error
         return True
+
+    def _no_probes(self, error: OSError) -> bool:
+        """This file system cannot tell; it is not asked again."""
+        if error.errno in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+            self._disk.can_probe = False
+            return True
+        return False
 
     def fileno(self) -> int:
         try:

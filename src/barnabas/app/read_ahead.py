@@ -27,6 +27,7 @@ class ReadAhead:
 
         def done() -> None:
             chunk.file.release_fileno()
+            chunk.is_hot = True
             then()
 
         future.add_done_callback(lambda _: self._post(done))

@@ -58,6 +58,9 @@ class File(Protocol):
     def start_writeback(self, offset: int, size: int) -> None:
         """Asks the kernel to begin writing a range out; a hint that may do nothing."""
 
+    def read_cached(self, size: int, offset: int) -> bytes | bytearray | None:
+        """As ``read``, or None where it would have to wait for the disk, as far as can be told."""
+
     def is_cached(self, size: int, offset: int) -> bool:
         """Whether reading that range now would not wait for the disk, as far as can be told."""
 

@@ -31,6 +31,7 @@ MAX_QUEUED_BYTES = 1 << 20
 """Replies that the peer has not read; beyond this its requests wait. File ranges count by their size."""
 COPY_LIMIT = 128 << 10
 """File ranges up to this are read and sent with their neighbours; above, sendfile is cheaper."""
+ALWAYS = 1 << 62
 SENDFILE_CHUNK = 4 << 20
 MAX_GATHERED = 64
 FIRST_BUFFER_LIMIT = 1 << 20
@@ -56,6 +57,7 @@ class Connection:
         self._apis = listener.apis
         self._socket = sock
         self._fd = sock.fileno()
+        self._copy_limit = COPY_LIMIT if listener.sendfile else ALWAYS
         self._buffer: bytearray | None = None
         self._view = memoryview(b"")
         self._start = 0
@@ -237,10 +239,13 @@ class Connection:
         self._encode(exchange, response)
         if self._handling or not self.is_open:
             return
-        self._drain_ready()
         if self._stopped_by is exchange:
             self._stopped_by = None
-        self._resume()
+        self._send_ready()
+        if self._start < self._end or not self._reading:
+            # Not here: whoever completes this may be another connection's handler, and what waits in our buffer may
+            # complete a third one's request. Such a chain would be as deep as there are connections.
+            self._loop.call_soon(self._resume)
 
     def _encode(self, exchange: Exchange, response: Message) -> None:
         try:
@@ -263,6 +268,8 @@ class Connection:
 
     def _resume(self) -> None:
         """Something that held parsing back may be gone."""
+        if not self.is_open:
+            return
         if self._start < self._end and self._may_parse() and not self._handling:
             self.frame_since = self._listener.now()
             self._handle_own()
@@ -318,9 +325,9 @@ class Connection:
         while out and len(gathered) < MAX_GATHERED:
             chunk = out[0]
             if not isinstance(chunk, bytes | bytearray | memoryview):
-                if chunk.size > COPY_LIMIT or not _is_cached(chunk):
+                chunk = _read_small(chunk) if chunk.size <= self._copy_limit else None
+                if chunk is None:
                     break
-                chunk = chunk.read()
             gathered.append(chunk)
             out.popleft()
         try:
@@ -340,13 +347,18 @@ class Connection:
         return sent
 
     def _send_range(self, chunk: Any) -> int:
-        if not _is_cached(chunk):
-            self._waiting_for_disk = True
-            self._listener.read_ahead(chunk, self._on_read_ahead)
-            return -1
-        if chunk.size <= COPY_LIMIT or not self._listener.sendfile:
-            self._out[0] = chunk.read()
-            return 0
+        if chunk.size <= self._copy_limit:
+            data = _read_small(chunk)
+            if data is not None:
+                self._out[0] = data
+                return 0
+        elif chunk.is_hot or chunk.file.is_cached(chunk.size, chunk.position):
+            return self._send_file(chunk)
+        self._waiting_for_disk = True
+        self._listener.read_ahead(chunk, self._on_read_ahead)
+        return -1
+
+    def _send_file(self, chunk: Any) -> int:
         try:
             sent = os.sendfile(self._fd, chunk.file.fileno(), chunk.position, min(chunk.size, SENDFILE_CHUNK))
         finally:
@@ -401,10 +413,19 @@ class Connection:
         return self.frame_since is not None and self._may_parse()
 
     @property
+    def is_deaf(self) -> bool:
+        """Reading is paused, so that the end of the stream goes unnoticed too."""
+        return not self._reading
+
+    def fileno(self) -> int:
+        return self._fd
+
+    @property
     def waits_for_us(self) -> bool:
         """A request is parked here; silence is then no sign that the peer is gone."""
         return self._stopped_by is not None or bool(self._in_flight)
 
 
-def _is_cached(chunk: Any) -> bool:
-    return bool(chunk.file.is_cached(chunk.size, chunk.position))
+def _read_small(chunk: Any) -> Any:
+    """The bytes of a file range; None where they must come from the disk first."""
+    return chunk.read() if chunk.is_hot else chunk.file.read_cached(chunk.size, chunk.position)

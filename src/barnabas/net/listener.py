@@ -8,10 +8,12 @@ those who are connected are served on.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
+import select
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +24,8 @@ SCRATCH_BYTES = 256 << 10
 ACCEPT_PAUSE_S = 0.1
 MAX_ACCEPTS_AT_ONCE = 64
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_HUNG_UP: int = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
+"""Linux tells with POLLRDHUP that the peer has closed though unread bytes come before the end."""
 
 ReadAhead = Callable[[Any, Callable[[], None]], None]
 """Reads a file range off the loop, then calls back on it."""
@@ -80,6 +84,8 @@ class Listener:
         self._sweep: asyncio.TimerHandle | None = None
         self._closed = False
         self._refusals = 0
+        self._pauses = 0
+        """In a row: since the queue of those who want in was last empty."""
 
     @property
     def port(self) -> int:
@@ -112,17 +118,21 @@ class Listener:
                 return
             try:
                 sock, address = self._socket.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            except (BlockingIOError, InterruptedError):
+                self._pauses = 0
                 return
             except OSError as problem:
-                if problem.errno not in _EXHAUSTED:
-                    raise
-                self._pause(f"accepting failed: {problem}")
-                return
+                if problem.errno in _EXHAUSTED:
+                    self._pause(f"accepting failed: {problem.strerror}")
+                    return
+                continue  # the network's trouble with that one connection (accept(2)): others may be waiting
             self._admit(sock, str(address[0]))
 
     def _pause(self, reason: str) -> None:
-        self._log("accepting paused", listener=self.name, reason=reason)
+        """Tries again soon. Told in powers of two: it lasts as long as the connections do."""
+        self._pauses += 1
+        if self._pauses & (self._pauses - 1) == 0:
+            self._log("accepting paused", listener=self.name, reason=reason, pauses=self._pauses)
         self._accept_off()
         self.loop.call_later(ACCEPT_PAUSE_S, self._accept_on)
 
@@ -131,7 +141,8 @@ class Listener:
             sock.close()
             return
         sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with contextlib.suppress(OSError):  # macOS refuses it for a peer that is gone already
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.limits.per_ip[peer] += 1
         self.limits.open.add(Connection(self, sock, peer))
 
@@ -146,7 +157,10 @@ class Listener:
         now = self.now()
         frame_before = now - self.limits.frame_timeout_ms / 1000
         idle_before = now - self.limits.max_idle_ms / 1000
-        for connection in [each for each in self.limits.open if each.listener_name == self.name]:
+        mine = [each for each in self.limits.open if each.listener_name == self.name]
+        for connection in _hung_up(each for each in mine if each.is_deaf):
+            connection.close()
+        for connection in (each for each in mine if each.is_open):
             if connection.waits_for_peer and (connection.frame_since or now) < frame_before:
                 self.report_refusal(connection, f"a frame not complete within {self.limits.frame_timeout_ms} ms")
                 connection.close()
@@ -195,3 +209,14 @@ class Listener:
             self._sweep.cancel()
         for connection in [each for each in self.limits.open if each.listener_name == self.name]:
             connection.close()
+
+
+def _hung_up(connections: Iterable[Connection]) -> list[Connection]:
+    """Those whose peer is gone. A connection that is read from learns of it by reading."""
+    watched = {connection.fileno(): connection for connection in connections}
+    if not watched:
+        return []
+    poll = select.poll()
+    for descriptor in watched:
+        poll.register(descriptor, _HUNG_UP)
+    return [watched[descriptor] for descriptor, _ in poll.poll(0)]

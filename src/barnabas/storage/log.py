@@ -439,6 +439,11 @@ class Log:
         )
 
     @property
+    def has_appended(self) -> bool:
+        """Whether this process has written to the active segment, as the map of recent appends tells."""
+        return self.append_ends.get(self.log_end_offset) is not None
+
+    @property
     def has_unflushed_segments(self) -> bool:
         """A segment has rolled and is not yet on the disk: worth a flush in the background, though nobody waits."""
         return self.flushed_offset < self.bases[-1]

@@ -19,6 +19,8 @@ from barnabas.wire.batch import HEADER_SIZE, read_header
 if TYPE_CHECKING:
     from barnabas.storage.log import Log
 
+HOT_BYTES = 16 << 20
+"""The end of a log that this process has appended to: its pages are in the cache, and are not asked after."""
 RECENT_ENDS = 64
 """Read ends remembered for each log: about as many as it has sequential readers."""
 
@@ -26,12 +28,14 @@ RECENT_ENDS = 64
 class FileRange:
     """Whole batches in a file, to be sent from the page cache."""
 
-    __slots__ = ("file", "position", "size")
+    __slots__ = ("file", "is_hot", "position", "size")
 
-    def __init__(self, file: File, position: int, size: int) -> None:
+    def __init__(self, file: File, position: int, size: int, *, is_hot: bool = False) -> None:
         self.file = file
         self.position = position
         self.size = size
+        self.is_hot = is_hot
+        """In the page cache for all we know: just written, or just read ahead."""
 
     def read(self) -> bytes:
         return self.file.read(self.size, self.position)
@@ -96,7 +100,8 @@ def read(log: Log, offset: int, max_bytes: int, max_offset: int, minimum_one: bo
         return ReadResult(None, offset, offset, [] if aborted else None)
     if position + size < segment.size:
         log.read_ends.put(next_offset, segment, position + size)
-    records = FileRange(segment.log or segment.open_log(), position, size)
+    is_hot = segment.size - position <= HOT_BYTES and segment is log.segments[-1] and log.has_appended
+    records = FileRange(segment.log or segment.open_log(), position, size, is_hot=is_hot)
     if not aborted:
         return ReadResult(records, first_offset, next_offset)
     entries = aborted_transactions(log, offset, next_offset)

@@ -191,7 +191,7 @@ class BatchBuilder:
         self.count += 1
         return self.base_offset + delta
 
-    def build(  # noqa: PLR0913 - the arguments are the header's fields
+    def build(
         self,
         *,
         leader_epoch: int = -1,
@@ -244,7 +244,7 @@ def _append_headers(out: bytearray, headers: tuple[Header, ...]) -> None:
         _append_bytes(out, value)
 
 
-def encode_batch(  # noqa: PLR0913 - the arguments are the header's fields
+def encode_batch(
     records: Iterable[Record],
     *,
     base_offset: int = 0,
@@ -302,7 +302,7 @@ def control_key(control_type: ControlType) -> bytes:
     return _CONTROL_KEY.pack(0, control_type)
 
 
-def encode_control(  # noqa: PLR0913 - the arguments are the header's fields
+def encode_control(
     control_type: ControlType,
     value: bytes,
     *,
@@ -326,7 +326,7 @@ def encode_control(  # noqa: PLR0913 - the arguments are the header's fields
     )
 
 
-def encode_end_marker(  # noqa: PLR0913 - the arguments are the header's fields
+def encode_end_marker(
     *,
     commit: bool,
     coordinator_epoch: int,

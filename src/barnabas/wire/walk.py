@@ -180,7 +180,7 @@ def scan(
     return batches, stop, Stop(reason)
 
 
-def index_scan(  # noqa: PLR0913 - what is asked and what is carried on are both needed
+def index_scan(
     buffer: Buffer,
     position: int = 0,
     end: int | None = None,
@@ -378,7 +378,7 @@ def _scan_python(buffer: Buffer, at: int, end: int, check_crc: bool) -> tuple[li
             at += size
 
 
-def _index_scan_python(  # noqa: PLR0913, PLR0917 - the native function's arguments
+def _index_scan_python(
     buffer: Buffer,
     start: int,
     end: int,

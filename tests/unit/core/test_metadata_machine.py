@@ -10,11 +10,13 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from barnabas.core.metadata import records as framing
+from barnabas.core.metadata import topics
 from barnabas.core.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from barnabas.core.metadata.machine import ExpireSessions, MetadataMachine, MetadataPolicy
 from barnabas.core.metadata.snapshot import records_of
@@ -40,6 +42,8 @@ from barnabas.wire.schema import Message
 CONTROLLER = 1
 SESSION_MS = 9000
 SET, DELETE = 0, 1
+MAX_PARTITIONS = 12
+"""In place of ten thousand in one request, so that the limit is met cheaply."""
 
 NODES = st.sampled_from([1, 2, 3])
 NAMES = st.sampled_from(["a", "a", "b.c", "b_c", "..", "e"])
@@ -49,7 +53,7 @@ SETTINGS = st.sampled_from(
 )
 CONFIGS = st.lists(SETTINGS, max_size=2, unique_by=lambda pair: pair[0]).map(dict)
 NEW_TOPICS = st.lists(
-    st.tuples(NAMES, st.sampled_from([-1, 1, 2, 2, 0, 9_998]), st.sampled_from([-1, 1, 2, 3, 2, 3, 0, 4]), CONFIGS),
+    st.tuples(NAMES, st.sampled_from([-1, 1, 2, 2, 0, 11]), st.sampled_from([-1, 1, 2, 3, 2, 3, 0, 4]), CONFIGS),
     min_size=1,
     max_size=3,
 )
@@ -88,6 +92,8 @@ class Model:
 class MetadataMachineAgainstModel(RuleBasedStateMachine):
     @initialize(seed=st.integers(0, 2**32), serving=st.sampled_from([3, 3, 3, 1, 0]), factor=st.integers(1, 3))
     def begin(self, seed: int, serving: int, factor: int) -> None:
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(topics, "MAX_PARTITIONS_PER_REQUEST", MAX_PARTITIONS)
         self.random = random.Random(seed)
         self.policy = MetadataPolicy(
             node_id=CONTROLLER,
@@ -107,6 +113,10 @@ class MetadataMachineAgainstModel(RuleBasedStateMachine):
             self.heartbeat(node, "serve")
         if serving:
             self.create_topics([("a", 2, min(factor, serving), {"flush.ms": "5"})], validate_only=False)
+
+    def teardown(self) -> None:
+        if hasattr(self, "patch"):
+            self.patch.undo()
 
     # Driving
 
@@ -233,8 +243,8 @@ class MetadataMachineAgainstModel(RuleBasedStateMachine):
 
     # Topics
 
-    @rule(topics=NEW_TOPICS, validate_only=st.sampled_from([False, False, True]))
-    def create_topics(self, topics: list[tuple[str, int, int, dict[str, str]]], validate_only: bool) -> None:
+    @rule(wanted=NEW_TOPICS, validate_only=st.sampled_from([False, False, True]))
+    def create_topics(self, wanted: list[tuple[str, int, int, dict[str, str]]], validate_only: bool) -> None:
         reply = self.decide(
             CreateTopicsRequest(
                 topics=[
@@ -244,16 +254,16 @@ class MetadataMachineAgainstModel(RuleBasedStateMachine):
                         replication_factor=factor,
                         configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
                     )
-                    for name, count, factor, configs in topics
+                    for name, count, factor, configs in wanted
                 ],
                 validate_only=validate_only,
             )
         )
-        names = [name for name, *_ in topics]
+        names = [name for name, *_ in wanted]
         taken = {name.replace(".", "_") for name in self.model.topics}
-        room = 10_000
+        room = MAX_PARTITIONS
         created: dict[str, ModelTopic] = {}
-        for name, count, factor, configs in topics:
+        for name, count, factor, configs in wanted:
             partitions = 1 if count == -1 else count
             allowed = (
                 names.count(name) == 1
@@ -273,8 +283,6 @@ class MetadataMachineAgainstModel(RuleBasedStateMachine):
             assert self.appended == 0
         if not validate_only:
             self.model.topics |= created
-            if room < 100:
-                self.delete_topics([name for name, topic in created.items() if topic.partitions > 1000], by_id=False)
 
     def can_place(self, factor: int) -> bool:
         usable = [broker for broker in self.model.brokers.values() if broker.serves or broker.fenced]
@@ -283,10 +291,10 @@ class MetadataMachineAgainstModel(RuleBasedStateMachine):
     @precondition(lambda self: self.model.topics)
     @rule(names=st.lists(NAMES, min_size=1, max_size=3), by_id=st.booleans())
     def delete_topics(self, names: list[str], by_id: bool) -> None:
-        topics = self.machine.image.topics
+        known = self.machine.image.topics
         wanted = [
-            DeleteTopicState(topic_id=topics[name].topic_id)
-            if by_id and name in topics
+            DeleteTopicState(topic_id=known[name].topic_id)
+            if by_id and name in known
             else DeleteTopicState(name=name)
             for name in names
         ]
@@ -298,17 +306,17 @@ class MetadataMachineAgainstModel(RuleBasedStateMachine):
             del self.model.topics[name]
 
     @rule(
-        topics=st.lists(st.tuples(NAMES, st.integers(-1, 8)), min_size=1, max_size=2),
+        counts=st.lists(st.tuples(NAMES, st.integers(-1, 8)), min_size=1, max_size=2),
         validate_only=st.sampled_from([False, False, True]),
     )
-    def create_partitions(self, topics: list[tuple[str, int]], validate_only: bool) -> None:
+    def create_partitions(self, counts: list[tuple[str, int]], validate_only: bool) -> None:
         widths = {name: len(topic.partitions[0].replicas) for name, topic in self.machine.image.topics.items()}
-        wanted = [CreatePartitionsTopic(name=name, count=count, assignments=None) for name, count in topics]
+        wanted = [CreatePartitionsTopic(name=name, count=count, assignments=None) for name, count in counts]
         reply = self.decide(CreatePartitionsRequest(topics=wanted, validate_only=validate_only))
-        names = [name for name, _ in topics]
+        names = [name for name, _ in counts]
         grown = {
             name: count
-            for name, count in topics
+            for name, count in counts
             if names.count(name) == 1
             and name in self.model.topics
             and count > self.model.topics[name].partitions

@@ -1,0 +1,1 @@
+"""Measures Barnabas beside Apache Kafka: ``python -m bench --help``."""

@@ -1,0 +1,75 @@
+"""``python -m bench``: the figures of docs/PERFORMANCE.md, beside Apache Kafka in the same run.
+
+    python -m bench                    everything, five rounds (about half an hour); writes the page and the plot
+    python -m bench compare --rounds 3 the comparison with librdkafka as the client
+    python -m bench raw                what the broker alone costs, by a raw load generator
+    python -m bench life               start, recovery after kill -9, memory
+    python -m bench --no-kafka         Barnabas alone
+
+Needs gcc (the load generator is a C program on the librdkafka of confluent-kafka), and for Kafka Java and Maven.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from bench import report, suite, systems
+
+PARTS = ("compare", "fsync", "raw", "life")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", nargs="?", choices=PARTS)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--scale", type=float, default=1.0, help="a part of each run's messages, e.g. 0.1")
+    parser.add_argument("--warm", type=float, default=45.0, help="seconds to warm Kafka")
+    parser.add_argument("--gigabytes", type=float, default=1.0, help="log to recover")
+    parser.add_argument("--no-kafka", action="store_true")
+    parser.add_argument("--write", action="store_true", help="write docs/PERFORMANCE.md (the default without a part)")
+    options = parser.parse_args()
+    reason = None if options.no_kafka else systems.unavailable()
+    if reason is not None:
+        say(f"Kafka is left out: {reason}")
+    kinds = suite.default_systems(kafka=not options.no_kafka and reason is None)
+    parts = [options.part] if options.part else list(PARTS)
+    sections = [report.stamp(options.rounds, " ".join(["python -m bench", *sys.argv[1:]]))]
+    outcomes: list[suite.Outcome] = []
+    if "compare" in parts:
+        outcomes += compared(kinds, suite.rows(options.scale), options, fsync=False)
+    if "fsync" in parts:
+        outcomes += compared(kinds, suite.fsync_rows(options.scale), options, fsync=True)
+    if outcomes:
+        sections.append(report.table(outcomes))
+    if "life" in parts:
+        sections.append(report.pairs(suite.lives(kinds, int(options.gigabytes * 1e9), say)))
+    if "raw" in parts:
+        sections.append(report.costs(suite.broker_cost(options.scale, say)))
+    print("\n\n".join(sections))
+    if options.write or options.part is None:
+        report.write(sections)
+        if len(kinds) > 1 and outcomes:
+            report.plot(outcomes)
+
+
+def compared(
+    kinds: list[type[systems.System]], rows: list[suite.Row], options: argparse.Namespace, *, fsync: bool
+) -> list[suite.Outcome]:
+    running = [kind().start(fsync=fsync) for kind in kinds]
+    try:
+        for system in running:
+            if system.name == "kafka":
+                suite.warm_up(system, options.warm / (3 if fsync else 1), say)
+        return suite.compare(rows, running, options.rounds, say)
+    finally:
+        for system in running:
+            system.__exit__()
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""The page of figures, and its plot."""
+
+from __future__ import annotations
+
+import platform
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bench.suite import Outcome
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+BEGIN, END = "<!-- figures: made by python -m bench -->", "<!-- /figures -->"
+
+
+def table(outcomes: list[Outcome]) -> str:
+    lines = ["| | | Barnabas | Kafka | ratio | to reach | |", "|---|---|---|---|---|---|---|"]
+    for outcome in outcomes:
+        for number, column in enumerate(outcome.medians["barnabas"]):
+            ours, theirs = outcome.medians["barnabas"][column], outcome.medians.get("kafka", {}).get(column)
+            ratio, goal, reached = outcome.ratio(column), outcome.row.goals.get(column), outcome.reached(column)
+            cells = [
+                outcome.row.title if number == 0 else "",
+                column,
+                _number(ours),
+                _number(theirs),
+                f"{ratio:.2f}" if ratio is not None else "",
+                f"{goal[0].replace('>=', '≥').replace('<=', '≤')} {goal[1]}" if goal else "",
+                "" if reached is None else ("yes" if reached else "**no**"),
+            ]
+            lines.append(f"| {' | '.join(cells)} |")
+    notes = [f"- {outcome.row.title}: {outcome.row.note}." for outcome in outcomes if outcome.row.note]
+    return "\n".join([*lines, "", *notes])
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    if value >= 1e6:
+        return f"{value / 1e6:.2f} M"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def pairs(rows: list[tuple[str, dict[str, str]]]) -> str:
+    lines = ["| | Barnabas | Kafka |", "|---|---|---|"]
+    lines += [f"| {title} | {cells.get('barnabas', '')} | {cells.get('kafka', '')} |" for title, cells in rows]
+    return "\n".join(lines)
+
+
+def costs(rows: list[tuple[str, str]]) -> str:
+    return "\n".join(["| broker alone | |", "|---|---|", *(f"| {title} | {shown} |" for title, shown in rows)])
+
+
+def stamp(rounds: int, command: str) -> str:
+    day = datetime.now(UTC).date().isoformat()
+    return f"`{command}`, {day}, Python {platform.python_version()}, {rounds} interleaved rounds, medians."
+
+
+def write(sections: list[str], path: Path = DOCS / "PERFORMANCE.md") -> None:
+    text = path.read_text(encoding="utf-8")
+    head, _, rest = text.partition(BEGIN)
+    tail = rest.partition(END)[2]
+    path.write_text(f"{head}{BEGIN}\n\n" + "\n\n".join(sections) + f"\n\n{END}{tail}", encoding="utf-8")
+
+
+def plot(outcomes: list[Outcome], path: Path = DOCS / "performance.png") -> None:
+    """Ratios to Kafka, one bar for each figure that has one."""
+    import matplotlib  # noqa: PLC0415 -- only for the plot
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot  # noqa: PLC0415
+
+    shown = [
+        (f"{outcome.row.title}: {column}", ratio, outcome.reached(column))
+        for outcome in outcomes
+        for column in outcome.medians["barnabas"]
+        if (ratio := outcome.ratio(column)) is not None
+    ]
+    figure, axes = pyplot.subplots(figsize=(10, 0.42 * len(shown) + 1.2))
+    colours = {True: "#2a7d4f", False: "#b5482f", None: "#7f8c9b"}
+    axes.barh([title for title, _, _ in shown], [r for _, r, _ in shown], color=[colours[x] for _, _, x in shown])
+    axes.axvline(1.0, color="black", linewidth=0.8)
+    axes.invert_yaxis()
+    axes.set_xlabel("Barnabas / Apache Kafka, same machine, same client, same run (rates: more is better; rest: less)")
+    for position, (_, ratio, _) in enumerate(shown):
+        axes.text(ratio, position, f" {ratio:.2f}", va="center", fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)

@@ -1,0 +1,205 @@
+"""What is measured, and what is to be reached.
+
+Every row runs both systems in turn, round after round, and takes the median of each.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from bench import life, raw, rdkafka
+from bench.systems import Barnabas, Kafka, System
+
+PARTITIONS = 8
+MESSAGE = 100
+Values = dict[str, float]
+Measure = Callable[[System, int], Values]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table. ``goals``: column -> (">=" or "<=", ratio to Kafka)."""
+
+    title: str
+    measure: Measure
+    goals: dict[str, tuple[str, float]]
+    note: str = ""
+
+
+@dataclass
+class Outcome:
+    row: Row
+    medians: dict[str, Values]
+    """System -> column -> median."""
+
+    def ratio(self, column: str) -> float | None:
+        kafka = self.medians.get("kafka", {}).get(column)
+        return self.medians["barnabas"][column] / kafka if kafka else None
+
+    def reached(self, column: str) -> bool | None:
+        ratio, goal = self.ratio(column), self.row.goals.get(column)
+        if ratio is None or goal is None:
+            return None
+        return ratio >= goal[1] if goal[0] == ">=" else ratio <= goal[1]
+
+
+def _produce(batch_bytes: int, codec: str, scale: float) -> Measure:
+    def measure(system: System, round_number: int) -> Values:
+        count = int(3_000_000 * scale)
+        topic = f"produce-{batch_bytes}-{codec}-{round_number}"
+        result = rdkafka.run(system, "produce", topic, PARTITIONS, count, MESSAGE, batch_bytes, codec, "1")
+        return {"msg/s": result.rate, "CPU ms/MB": result.cpu_ms_per_mb(MESSAGE)}
+
+    return measure
+
+
+def _consume(scale: float) -> Measure:
+    def measure(system: System, round_number: int) -> Values:
+        count = int(3_000_000 * scale)
+        result = rdkafka.run(system, "consume", f"produce-65536-none-{round_number}", PARTITIONS, count)
+        return {"msg/s": result.rate, "CPU ms/MB": result.cpu_ms_per_mb(MESSAGE)}
+
+    return measure
+
+
+def _requests(scale: float) -> Measure:
+    def measure(system: System, round_number: int) -> Values:
+        count = int((40_000 if system.name == "barnabas" else 20_000) * scale)
+        result = rdkafka.run(system, "requests", "requests", count, MESSAGE)
+        return {"requests/s": result.rate, "CPU µs": result.cpu_s / result.count * 1e6}
+
+    return measure
+
+
+def _rate(scale: float) -> Measure:
+    def measure(system: System, round_number: int) -> Values:
+        result = rdkafka.run(system, "rate", "rate", int(20_000 * scale), MESSAGE, 2000, "1")
+        return {"p50 ms": result.p50_ms, "p99 ms": result.p99_ms, "CPU %": result.cpu_s / result.seconds * 100}
+
+    return measure
+
+
+def _serial(scale: float) -> Measure:
+    def measure(system: System, round_number: int) -> Values:
+        result = rdkafka.run(system, "serial", "serial", int(10_000 * scale), MESSAGE, "1")
+        return {"p50 ms": result.p50_ms, "p99 ms": result.p99_ms}
+
+    return measure
+
+
+def _fsync(scale: float) -> Measure:
+    def measure(system: System, round_number: int) -> Values:
+        count = int(1_000_000 * scale)
+        topic = f"fsync-{round_number}"
+        result = rdkafka.run(system, "produce", topic, PARTITIONS, count, MESSAGE, 65536, "none", "1")
+        return {"msg/s": result.rate}
+
+    return measure
+
+
+def rows(scale: float) -> list[Row]:
+    faster = {"msg/s": (">=", 1.4), "CPU ms/MB": ("<=", 0.45)}
+    return [
+        Row("produce 100 B, 64 KB batches", _produce(65536, "none", scale), faster),
+        Row("consume 100 B, 64 KB batches", _consume(scale), {"msg/s": (">=", 1.0), "CPU ms/MB": ("<=", 0.8)}),
+        Row("produce 100 B, 1 MB batches", _produce(1_000_000, "none", scale), {}),
+        Row(
+            "produce 100 B, 64 KB batches, lz4",
+            _produce(65536, "lz4", scale),
+            faster,
+            "Kafka decompresses and checks every record of a compressed batch; Barnabas its header, checksum and count",
+        ),
+        Row(
+            "one message per request, 5 in flight",
+            _requests(scale),
+            {"requests/s": (">=", 2.5), "CPU µs": ("<=", 0.35)},
+        ),
+        Row("2,000 msg/s, linger 0", _rate(scale), {"p50 ms": ("<=", 0.9), "p99 ms": ("<=", 0.9)}),
+        Row("one message at a time", _serial(scale), {}),
+    ]
+
+
+def fsync_rows(scale: float) -> list[Row]:
+    return [Row("fsync per append, 64 KB batches", _fsync(scale), {"msg/s": (">=", 1.5)})]
+
+
+def compare(
+    measured: Iterable[Row], systems: list[System], rounds: int, say: Callable[[str], None], first_round: int = 0
+) -> list[Outcome]:
+    """Rounds on the outside: whatever disturbs the machine disturbs every row and system alike."""
+    listed = list(measured)
+    found: dict[tuple[str, str], list[Values]] = {}
+    for number in range(first_round, first_round + rounds):
+        for row in listed:
+            for system in systems if number % 2 == 0 else systems[::-1]:
+                values = row.measure(system, number)
+                found.setdefault((row.title, system.name), []).append(values)
+                shown = ", ".join(f"{column} {value:,.3g}" for column, value in values.items())
+                say(f"round {number + 1}: {row.title}: {system.name}: {shown}")
+    return [
+        Outcome(row, {system.name: _medians(found[row.title, system.name]) for system in systems}) for row in listed
+    ]
+
+
+def _medians(values: list[Values]) -> Values:
+    return {column: statistics.median(each[column] for each in values) for column in values[0]}
+
+
+def warm_up(system: System, seconds: float, say: Callable[[str], None]) -> None:
+    """A cold JVM looks half as fast as it is."""
+    say(f"warming {system.name} for {seconds:.0f} s")
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        rdkafka.run(system, "produce", "warm", PARTITIONS, 1_000_000, MESSAGE, 65536, "none", "1")
+        rdkafka.run(system, "consume", "warm", PARTITIONS, 1_000_000)
+        rdkafka.run(system, "requests", "warm-requests", 5_000, MESSAGE)
+
+
+def broker_cost(scale: float, say: Callable[[str], None]) -> list[tuple[str, str]]:
+    """The broker alone, by the raw generator."""
+    results = []
+    with Barnabas().start() as system:
+        small = raw.produce(system, "raw-small", raw.batch_of(0), int(40_000 * scale))
+        results.append(("produce, one 100 B message per request", f"{small.cpu_us_per_request:.1f} µs CPU a request"))
+        for title, size in (("64 KB", 65_536), ("1 MB", 1_000_000)):
+            batch = raw.batch_of(size)
+            count = int(400e6 * scale / len(batch))
+            cost = raw.produce(system, f"raw-{size}", batch, count)
+            results.append((f"produce, {title} batches", f"{cost.cpu_ms_per_mb:.2f} ms CPU per MB"))
+            cost = raw.fetch(system, f"raw-{size}", size + 1000, count)
+            results.append((f"fetch, {title} at a time", f"{cost.cpu_ms_per_mb:.2f} ms CPU per MB"))
+    for title, shown in results:
+        say(f"{title}: {shown}")
+    return results
+
+
+def lives(
+    systems: list[type[System]], total_bytes: int, say: Callable[[str], None]
+) -> list[tuple[str, dict[str, str]]]:
+    """Start, recovery and idleness of each system."""
+    table: dict[str, dict[str, str]] = {}
+
+    def put(title: str, name: str, value: str) -> None:
+        table.setdefault(title, {})[name] = value
+        say(f"{title}: {name}: {value}")
+
+    for kind in systems:
+        with kind() as system:
+            put(
+                "start to first acknowledged message, new folder", kind.name, f"{life.start_to_first_ack(system):.2f} s"
+            )
+            memory, share = life.idle(system)
+            put("memory idle; share of a core idle", kind.name, f"{memory:.0f} MB; {share * 100:.1f} %")
+            again = life.recovery(system, 65_536, total_bytes)
+            put(f"start after kill -9, {total_bytes / 1e9:.0f} GB at 64 KB batches", kind.name, f"{again:.2f} s")
+            again = life.recovery(system, 1_000, total_bytes)
+            put(f"start after kill -9, {total_bytes / 1e9:.0f} GB more at 1 KB batches", kind.name, f"{again:.2f} s")
+            put("memory after that load", kind.name, f"{system.memory_mb():.0f} MB")
+    return list(table.items())
+
+
+def default_systems(*, kafka: bool) -> list[type[System]]:
+    return [Barnabas, Kafka] if kafka else [Barnabas]

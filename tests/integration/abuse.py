@@ -1,0 +1,27 @@
+"""What the abuse tests share: a broker of their own, and what must hold after each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.reliability.process import BrokerProcess
+from tests.reliability.raw import Raw, wait_until
+
+MAX_GROWTH_BYTES = 64 << 20
+
+
+@contextmanager
+def unharmed(broker: BrokerProcess) -> Iterator[None]:
+    """Afterwards the process lives, has not grown, nothing escaped a handler, and another client is served."""
+    with Raw(broker.port) as bystander:
+        bystander.versions()
+        before = broker.resident_bytes
+        yield
+        assert broker.is_alive, broker.output
+        wait_until(lambda: broker.resident_bytes - before < MAX_GROWTH_BYTES, "memory is given back", 10)
+        bystander.versions()
+    with Raw(broker.port) as newcomer:
+        assert newcomer.versions().error_code == 0
+    assert "request failed" not in broker.output, broker.output
+    assert "Traceback" not in broker.output, broker.output
