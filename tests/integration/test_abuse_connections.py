@@ -146,7 +146,7 @@ def test_idle_connections_as_many_as_descriptors_allow(tmp_path: Path) -> None:
             with unharmed(broker):
                 crowd = []
                 for _ in range(500):
-                    crowd.append(socket.create_connection(("127.0.0.1", broker.port), timeout=5))
+                    crowd.append(Raw(broker.port))
                 wait_until(lambda: "accepting paused" in broker.output, "the limit is reached")
                 for number in range(20):
                     assert client.produce("t", partition=number).error_code == 0
@@ -169,7 +169,7 @@ def test_five_thousand_idle_connections(tmp_path: Path) -> None:
     try:
         with BrokerProcess(tmp_path) as broker, unharmed(broker), contextlib.ExitStack() as crowd:
             for _ in range(count):
-                crowd.enter_context(socket.create_connection(("127.0.0.1", broker.port), timeout=10))
+                crowd.enter_context(Raw(broker.port))
             with Raw(broker.port) as client:
                 client.create("t")
                 start = time.monotonic()
@@ -227,7 +227,7 @@ def test_exhausted_descriptors_pause_accepting_and_it_recovers(tmp_path: Path) -
         client.produce("t")
         now = broker.descriptor_count
         os.system(f"prlimit --pid {broker.pid} --nofile={now + 3}:20000")
-        crowd = [socket.create_connection(("127.0.0.1", broker.port), timeout=5) for _ in range(10)]
+        crowd = [Raw(broker.port) for _ in range(10)]
         wait_until(lambda: re.search("accepting paused.*Too many open files|Too many open files", broker.output), "pause")
         assert client.produce("t").error_code == 0
         os.system(f"prlimit --pid {broker.pid} --nofile=20000:20000")

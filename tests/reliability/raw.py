@@ -72,6 +72,8 @@ class Raw:
         self, port: int, host: str = "127.0.0.1", timeout_s: float = TIMEOUT_S, source: str | None = None
     ) -> None:
         place = (source, 0) if source else None
+        self.socket = socket.socket()  # for __del__, should the next line fail
+        self.socket.close()
         self.socket = socket.create_connection((host, port), timeout=timeout_s, source_address=place)
         self._correlation_id = 0
 
@@ -83,6 +85,9 @@ class Raw:
 
     def close(self) -> None:
         self.socket.close()
+
+    def __del__(self) -> None:
+        self.socket.close()  # of a test that failed half way
 
     def send_bytes(self, data: bytes) -> None:
         self.socket.sendall(data)

@@ -1,14 +1,23 @@
 """The raft machine in words.
 
-    new 1 [directory=a]             a node
-    start [epoch=3] [end=10] [voters=1/a,2/b]
-    persisted [epoch=4]             the vote is on the disk
-    flushed 12                      the log is on the disk up to there
+new 1 [directory=a]             a node
+start [epoch=3] [end=10] [voters=1/a,2/b]
+persisted [epoch=4]             the vote is on the disk
+flushed 12                      the log is on the disk up to there
 """
 
 from __future__ import annotations
 
-from barnabas.core.raft.machine import Effects, Event, Flushed, RaftMachine, Start, UnsupportedQuorum, VotePersisted, Voter
+from barnabas.core.raft.machine import (
+    Effects,
+    Event,
+    Flushed,
+    RaftMachine,
+    Start,
+    UnsupportedQuorum,
+    VotePersisted,
+    Voter,
+)
 from barnabas.model.errors import InvariantBroken
 
 

@@ -40,6 +40,7 @@ from barnabas.runtime.raft_driver import RaftDriver
 from barnabas.storage.errors import LogOffline
 from barnabas.storage.log import Log
 from barnabas.storage.log_directory import DirectoryLocked, LogDirectory, LogManager, LogOptions
+from barnabas.storage.validation import Validation
 from barnabas.wire.api.broker_heartbeat import BrokerHeartbeatRequest
 from barnabas.wire.api.broker_registration import BrokerRegistrationRequest
 from barnabas.wire.api.broker_registration import Feature as BrokerFeature
@@ -105,7 +106,7 @@ class Node:
         self._directories = [LogDirectory(disk, root, on_failure=self._directory_failed) for root in self._roots]
         options = LogOptions(
             producer_id_expiration_ms=settings.producer_id_expiration_ms,
-            validate_compressed=settings.validation == "all",
+            validation=Validation(settings.validation),
             random=self._random,
         )
         self._logs = LogManager(self._directories, options)

@@ -16,6 +16,7 @@ from barnabas.model.settings import (
     at_least,
     between,
     described,
+    each_of,
     one_of,
     setting,
 )
@@ -36,6 +37,7 @@ class BrokerSettings(Settings):
         SettingType.LIST,
         ("broker", "controller"),
         "What this process is. This build runs both roles in one process.",
+        each_of("broker", "controller"),
         kafka_default="(required)",
     )
     listeners: tuple[str, ...] = setting(
@@ -248,6 +250,8 @@ TIME_ALIASES = {
     "log.roll.jitter.hours": ("log.roll.jitter.ms", HOUR_MS),
 }
 
+_LEAST_HOURS = {"log.roll.hours": 1, "log.roll.jitter.hours": 0}
+
 
 def topic_defaults() -> dict[str, Setting]:
     """The broker settings that give topics their defaults, by key."""
@@ -269,8 +273,9 @@ def canonical(texts: dict[str, str]) -> dict[str, str]:
     result = {key: text for key, text in texts.items() if key not in TIME_ALIASES}
     for key in sorted(TIME_ALIASES, reverse=True):  # minutes before hours: the finer unit wins
         target, factor = TIME_ALIASES[key]
-        text = texts.get(key)
-        if text is not None and target not in result:
-            amount = Setting(key=key, type=SettingType.INT, default=0, documentation="").parse(text)
-            result[target] = str(amount * factor if amount >= 0 else amount)
+        if key in texts:
+            check = at_least(_LEAST_HOURS[key]) if key in _LEAST_HOURS else None
+            alias = Setting(key=key, type=SettingType.INT, default=0, documentation="", check=check)
+            amount = alias.parse(texts[key])
+            result.setdefault(target, str(amount * factor if amount >= 0 else -1))
     return result

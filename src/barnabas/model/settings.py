@@ -85,13 +85,13 @@ def _parse(key: str, kind: SettingType, text: str) -> Any:
             case SettingType.BOOLEAN:
                 return {"true": True, "false": False}[text.lower()]
             case SettingType.INT:
-                return _within(int(text), INT_MAX)
+                return _within(text, INT_MAX)
             case SettingType.SHORT:
-                return _within(int(text), (1 << 15) - 1)
+                return _within(text, (1 << 15) - 1)
             case SettingType.LONG:
-                return _within(int(text), LONG_MAX)
+                return _within(text, LONG_MAX)
             case SettingType.DOUBLE:
-                return float(text)
+                return float(_plain(text))
             case SettingType.LIST:
                 return tuple(part.strip() for part in text.split(",") if part.strip())
             case _:
@@ -100,7 +100,15 @@ def _parse(key: str, kind: SettingType, text: str) -> Any:
         raise InvalidSetting(key, text, f"Not a valid {kind.name.lower()}") from None
 
 
-def _within(number: int, maximum: int) -> int:
+def _plain(text: str) -> str:
+    """Python takes underscores in numbers; Kafka does not, and a file must mean the same to both."""
+    if "_" in text:
+        raise ValueError(text)
+    return text
+
+
+def _within(text: str, maximum: int) -> int:
+    number = int(_plain(text))
     if not -maximum - 1 <= number <= maximum:
         raise ValueError(number)
     return number

@@ -91,9 +91,12 @@ class LocalPartitions:
 
     def _new_settings(self, image: MetadataImage, topic: str) -> TopicSettings:
         settings = self.settings_of(image, topic)
+        self._warn(topic, settings)
+        return settings
+
+    def _warn(self, topic: str, settings: TopicSettings) -> None:
         if settings.compacts:
             self._report("compaction is not built yet: the topic keeps every record", topic=topic)
-        return settings
 
     def _apply_leadership(self, partition: Partition, state: PartitionImage) -> None:
         if state.leader == self._node_id:
@@ -130,6 +133,7 @@ class LocalPartitions:
         for topic, partitions in self._by_topic.items():
             if topic in image.topics and (everyone or (TOPIC_RESOURCE, topic) in delta.changed_configs):
                 settings = self.settings_of(image, topic)
+                self._warn(topic, settings)
                 for partition in partitions.values():
                     partition.update_settings(settings)
 

@@ -35,7 +35,7 @@ from barnabas.storage.producer_state import Origin, ProducerState
 from barnabas.storage.reading import RECENT_ENDS, ReadResult, RecentPlaces
 from barnabas.storage.segment import RollLimits, Segment
 from barnabas.storage.transaction_index import AbortedTransaction
-from barnabas.storage.validation import BatchRules, check_produced, needs_rewrite, read_one_header, rewrite
+from barnabas.storage.validation import BatchRules, Validation, check_produced, needs_rewrite, read_one_header, rewrite
 from barnabas.wire.batch import CONTROL, TRANSACTIONAL, patch_offset_and_epoch
 from barnabas.wire.records import ControlType, decode_batch, read_control_type, read_coordinator_epoch
 
@@ -69,7 +69,7 @@ class Log:
         *,
         topic_id: Uuid | None = None,
         producer_id_expiration_ms: int = PRODUCER_EXPIRATION_MS,
-        validate_compressed: bool = False,
+        validation: Validation = Validation.RECORDS,
         random: Random | None = None,
         on_failure: Callable[[Log, str], None] | None = None,
     ) -> None:
@@ -79,7 +79,7 @@ class Log:
         self.partition = partition
         self.topic_id = topic_id
         self.producer_id_expiration_ms = producer_id_expiration_ms
-        self.validate_compressed = validate_compressed
+        self.validation = validation
         self.random = random
         self.on_failure = on_failure
         self.offline: LogOffline | None = None
@@ -117,7 +117,7 @@ class Log:
         log_start_offset: int = 0,
         topic_id: Uuid | None = None,
         producer_id_expiration_ms: int = PRODUCER_EXPIRATION_MS,
-        validate_compressed: bool = False,
+        validation: Validation = Validation.RECORDS,
         random: Random | None = None,
         on_failure: Callable[[Log, str], None] | None = None,
     ) -> Log:
@@ -129,7 +129,7 @@ class Log:
             settings,
             topic_id=topic_id,
             producer_id_expiration_ms=producer_id_expiration_ms,
-            validate_compressed=validate_compressed,
+            validation=validation,
             random=random,
             on_failure=on_failure,
         )
@@ -139,7 +139,7 @@ class Log:
 
     def update_settings(self, settings: TopicSettings) -> None:
         self.settings = settings
-        self.rules = BatchRules(settings, validate_compressed=self.validate_compressed)
+        self.rules = BatchRules(settings, self.validation)
         self.limits = RollLimits(
             segment_bytes=settings.segment_bytes,
             segment_ms=settings.segment_ms,

@@ -16,6 +16,7 @@ from barnabas.model.topic_settings import TopicSettings
 from barnabas.storage import checkpoints
 from barnabas.storage.errors import LogOffline
 from barnabas.storage.log import PRODUCER_EXPIRATION_MS, Log
+from barnabas.storage.validation import Validation
 
 DELETE_SUFFIX = "-delete"
 FUTURE_SUFFIX = "-future"
@@ -96,7 +97,7 @@ class LogDirectory:
                 topic_id=topic_id,
                 on_failure=self._log_failed,
                 producer_id_expiration_ms=options.producer_id_expiration_ms,
-                validate_compressed=options.validate_compressed,
+                validation=options.validation,
                 random=options.random,
             )
         if self.was_clean:
@@ -141,7 +142,7 @@ class LogDirectory:
             topic_id=topic_id,
             on_failure=self._log_failed,
             producer_id_expiration_ms=options.producer_id_expiration_ms,
-            validate_compressed=options.validate_compressed,
+            validation=options.validation,
             random=options.random,
         )
         log.parent_unsynced = True
@@ -234,17 +235,17 @@ class LogDirectory:
 class LogOptions:
     """What all logs of a broker share."""
 
-    __slots__ = ("producer_id_expiration_ms", "random", "validate_compressed")
+    __slots__ = ("producer_id_expiration_ms", "random", "validation")
 
     def __init__(
         self,
         *,
         producer_id_expiration_ms: int = PRODUCER_EXPIRATION_MS,
-        validate_compressed: bool = False,
+        validation: Validation = Validation.RECORDS,
         random: Random | None = None,
     ) -> None:
         self.producer_id_expiration_ms = producer_id_expiration_ms
-        self.validate_compressed = validate_compressed
+        self.validation = validation
         self.random = random
 
 

@@ -2,10 +2,12 @@
 
 The common case, an uncompressed or compressed batch kept as the producer made it, costs one look at the header, one
 checksum and (uncompressed) one walk over the records in native code. Compressed records are looked into only where
-the topic recompresses or ``validate_compressed`` is set, and then within bounds.
+the topic recompresses or ``Validation.ALL`` asks for it, and then within bounds.
 """
 
 from __future__ import annotations
+
+from enum import Enum
 
 from crc32c import crc32c
 
@@ -49,6 +51,16 @@ _CODECS = {
 }
 
 
+class Validation(Enum):
+    """How much of a produced batch is looked at, beyond its header, checksum and count."""
+
+    HEADER = "header"
+    RECORDS = "records"
+    """The records of uncompressed batches."""
+    ALL = "all"
+    """Those of compressed batches too."""
+
+
 class BatchRules:
     """A topic's settings as the append path needs them."""
 
@@ -61,9 +73,10 @@ class BatchRules:
         "log_append_time",
         "looks_into_compressed",
         "max_message_bytes",
+        "walks",
     )
 
-    def __init__(self, settings: TopicSettings, *, validate_compressed: bool) -> None:
+    def __init__(self, settings: TopicSettings, validation: Validation) -> None:
         self.max_message_bytes = settings.max_message_bytes
         self.compacts = settings.compacts
         self.log_append_time = settings.message_timestamp_type == "LogAppendTime"
@@ -71,7 +84,8 @@ class BatchRules:
         self.after_max_ms = settings.message_timestamp_after_max_ms
         self.codec = _CODECS.get(settings.compression_type)  # None keeps what the producer chose
         self.level = _level(settings, self.codec)
-        self.looks_into_compressed = validate_compressed or self.codec is not None or self.compacts
+        self.walks = validation is not Validation.HEADER or self.compacts
+        self.looks_into_compressed = validation is Validation.ALL or self.codec is not None or self.compacts
 
 
 def _level(settings: TopicSettings, codec: Codec | None) -> int | None:
@@ -104,9 +118,9 @@ def check_produced(batch: memoryview, header: BatchHeader, rules: BatchRules, no
     try:
         if not _is_plain(header):
             check_header(header)
-        if not header.attributes & CODEC_MASK:
+        if not header.attributes & CODEC_MASK and rules.walks:
             summary = walk.check_payload(batch[HEADER_SIZE:], header.record_count, header.base_timestamp)
-        elif rules.looks_into_compressed:
+        elif header.attributes & CODEC_MASK and rules.looks_into_compressed:
             summary = _check_compressed(batch, header)
         else:
             summary = RecordsSummary(header.max_timestamp, -1, header.base_timestamp, False)

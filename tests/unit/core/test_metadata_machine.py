@@ -220,6 +220,22 @@ class MetadataMachineAgainstModel(RuleBasedStateMachine):
             known.fenced = False
         assert reply.is_fenced == known.fenced
 
+    @rule(node=NODES, way=st.sampled_from(["crash", "clean", "pause"]), back=st.booleans())
+    def stop(self, node: int, way: str, back: bool) -> None:
+        """A broker goes, and perhaps comes back: what single steps in the right order seldom do."""
+        if way == "clean":
+            self.heartbeat(node, "shut down")
+            self.heartbeat(node, "shut down")
+        else:
+            self.now_ms += SESSION_MS
+            for other in sorted(self.model.brokers):
+                if other != node and self.random.randrange(0, 2):
+                    self.heartbeat(other, "behind")
+            self.expire()
+        if back:
+            self.register(node, again=way == "pause")
+            self.heartbeat(node, "serve")
+
     @rule(wait_ms=st.sampled_from([1, 4500, 9000]))
     def wait(self, wait_ms: int) -> None:
         self.now_ms += wait_ms
@@ -293,9 +309,7 @@ class MetadataMachineAgainstModel(RuleBasedStateMachine):
     def delete_topics(self, names: list[str], by_id: bool) -> None:
         known = self.machine.image.topics
         wanted = [
-            DeleteTopicState(topic_id=known[name].topic_id)
-            if by_id and name in known
-            else DeleteTopicState(name=name)
+            DeleteTopicState(topic_id=known[name].topic_id) if by_id and name in known else DeleteTopicState(name=name)
             for name in names
         ]
         reply = self.decide(DeleteTopicsRequest(topics=wanted))

@@ -8,6 +8,7 @@ import pytest
 
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.storage.producer_state import Origin
+from barnabas.storage.validation import Validation
 from barnabas.wire.batch import CONTROL, LOG_APPEND_TIME, restamp
 from barnabas.wire.compression import Codec
 from barnabas.wire.records import Record, decode_batch, encode_batch, encode_end_marker
@@ -103,7 +104,7 @@ def test_records_that_lie_in_an_uncompressed_batch():
 def test_records_that_lie_in_a_compressed_batch_are_found_where_asked_for():
     data = patched(patched(batch(2, codec=Codec.ZSTD), 57, ">i", 3), 23, ">i", 2)
     append(new_log(), data)
-    assert refused(new_log(validate_compressed=True), data) is ErrorCode.INVALID_RECORD
+    assert refused(new_log(validation=Validation.ALL), data) is ErrorCode.INVALID_RECORD
 
 
 def test_an_unknown_codec():
