@@ -18,7 +18,7 @@ from barnabas.wire.catalogue import APIS
 ROOT = Path(__file__).resolve().parent.parent
 
 COMING = {
-    "groups": (8, 9, 10, 11, 12, 13, 14, 15, 16, 42, 47, 68, 69),
+    "the newer group protocol": (68, 69),
     "transactions": (24, 25, 26, 27, 28, 65, 66),
     "security": (17, 29, 30, 31, 36, 38, 39, 40, 41, 50, 51),
     "the cluster": (34, 43, 45, 46, 52, 53, 54, 56, 57, 58, 59, 62, 63, 64, 67, 70, 73, 80, 81, 82, 94),

@@ -78,7 +78,7 @@ def test_a_peer_that_never_reads_costs_little_and_is_closed(tmp_path: Path) -> N
             for _ in range(40):
                 assert writer.produce("large", batch(os.urandom(1_000_000))).error_code == 0
         base = broker.descriptor_count
-        with unharmed(broker):
+        with unharmed(broker, bystander_stays=False):
             asks = b"".join(frame(fetch_request("large", max_bytes=50 << 20), FETCH_VERSION, n) for n in range(200))
             deaf = []
             for _ in range(40):
@@ -95,8 +95,9 @@ def test_a_peer_that_never_reads_costs_little_and_is_closed(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("behind", [b"", frame(ApiVersionsRequest(), 0) * 400_000], ids=["alone", "with-requests-behind"])
 def test_a_parked_fetch_of_a_peer_that_is_gone_is_forgotten(tmp_path: Path, behind: bytes) -> None:
-    """With a full buffer behind it the connection is not read, and the end of the stream must be noticed otherwise."""
-    with BrokerProcess(tmp_path, *settings(barnabas_frame_timeout_ms=1000)) as broker, unharmed(broker):
+    """With a full buffer behind it the connection is not read, and its end is not seen: it is idle then."""
+    arguments = settings(connections_max_idle_ms=2000)
+    with BrokerProcess(tmp_path, *arguments) as broker, unharmed(broker, bystander_stays=False):
         with Raw(broker.port) as client:
             client.create("quiet")
         base = broker.descriptor_count
@@ -145,7 +146,7 @@ def test_idle_connections_as_many_as_descriptors_allow(tmp_path: Path) -> None:
             client.create("t", 20)
             with unharmed(broker):
                 crowd = []
-                for _ in range(500):
+                for _ in range(200):  # 168 are let in, the others wait in the kernel's queue
                     crowd.append(Raw(broker.port))
                 wait_until(lambda: "accepting paused" in broker.output, "the limit is reached")
                 for number in range(20):
@@ -167,7 +168,11 @@ def test_five_thousand_idle_connections(tmp_path: Path) -> None:
         pytest.skip(f"only {hard} descriptors")
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
-        with BrokerProcess(tmp_path) as broker, unharmed(broker), contextlib.ExitStack() as crowd:
+        with (
+            BrokerProcess(tmp_path, *settings(socket_listen_backlog_size=4096)) as broker,
+            unharmed(broker),
+            contextlib.ExitStack() as crowd,
+        ):
             for _ in range(count):
                 crowd.enter_context(Raw(broker.port))
             with Raw(broker.port) as client:

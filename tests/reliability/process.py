@@ -61,6 +61,12 @@ class BrokerProcess:
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * _PAGE
 
     @property
+    def peak_bytes(self) -> int:
+        """The most memory it ever had."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM"))
+
+    @property
     def descriptor_count(self) -> int:
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 

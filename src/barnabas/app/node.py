@@ -23,6 +23,7 @@ from barnabas.broker import apis
 from barnabas.broker.context import Broker
 from barnabas.broker.features import KNOWN_RANGES
 from barnabas.controller.controller import Controller
+from barnabas.core.group.turn import GroupPolicy
 from barnabas.core.metadata.configs import topic_settings
 from barnabas.core.metadata.image import MetadataImage
 from barnabas.core.metadata.machine import Bootstrap, MetadataMachine, MetadataPolicy
@@ -34,6 +35,7 @@ from barnabas.model.ports import DiskError
 from barnabas.model.topic_settings import TopicSettings
 from barnabas.net.api import Api
 from barnabas.net.listener import ConnectionLimits, Listener
+from barnabas.runtime.group_coordinator import GroupCoordinator
 from barnabas.runtime.metadata_snapshot import CorruptSnapshot
 from barnabas.runtime.partitions import LocalPartitions
 from barnabas.runtime.raft_driver import RaftDriver
@@ -283,12 +285,28 @@ class Node:
             settings=self.settings,
             static_settings=self._static,
             partitions=partitions,
+            groups=self._make_groups(partitions),
             clock=self._clock,
             random=self._random,
             to_controller=self.controller.submit,
             describe_quorum=self._describe_quorum,
             describe_directories=self._describe_directories,
             served=apis.advertised,
+        )
+
+    def _make_groups(self, partitions: LocalPartitions) -> GroupCoordinator:
+        settings = self.settings
+        policy = GroupPolicy(
+            min_session_timeout_ms=settings.group_min_session_timeout_ms,
+            max_session_timeout_ms=settings.group_max_session_timeout_ms,
+            initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
+            max_size=settings.group_max_size,
+            offset_metadata_max_bytes=settings.offset_metadata_max_bytes,
+            offsets_retention_ms=settings.offsets_retention_minutes * 60_000,
+            offsets_check_interval_ms=settings.offsets_retention_check_interval_ms,
+        )
+        return GroupCoordinator(
+            partitions=partitions, policy=policy, clock=self._clock, random=self._random, report=self._report
         )
 
     def _on_high_watermark(self) -> None:
@@ -364,6 +382,7 @@ class Node:
             self._checkpoint_at_ms = now_ms + self.settings.log_flush_offset_checkpoint_interval_ms
             self._write_checkpoints()
         self._logs.sweep(self._clock.now_ms())
+        self.broker.groups.upkeep()
         interval_s = min(UPKEEP_S, self.settings.log_retention_check_interval_ms / 1000)
         self._later(interval_s, self._on_upkeep)
 

@@ -10,6 +10,7 @@ from barnabas.core.metadata.image import EMPTY_IMAGE, BrokerImage, Endpoint, Met
 from barnabas.model.broker_settings import BrokerSettings
 from barnabas.model.errors import ApiError
 from barnabas.model.ports import Clock, Random
+from barnabas.runtime.group_coordinator import GroupCoordinator
 from barnabas.runtime.partitions import LocalPartitions
 from barnabas.wire.schema import Message
 
@@ -28,6 +29,9 @@ class Request(Protocol):
     @property
     def listener(self) -> str: ...
 
+    @property
+    def client_host(self) -> str: ...
+
     def reply(self, response: Message) -> None: ...
 
     def no_reply(self) -> None: ...
@@ -44,6 +48,7 @@ class Broker:
         settings: BrokerSettings,
         static_settings: Mapping[str, str],
         partitions: LocalPartitions,
+        groups: GroupCoordinator,
         clock: Clock,
         random: Random,
         to_controller: Callable[[Message, Then], None],
@@ -56,6 +61,7 @@ class Broker:
         self.settings = settings
         self.static_settings = static_settings
         self.partitions = partitions
+        self.groups = groups
         self.clock = clock
         self.image: MetadataImage = EMPTY_IMAGE
         self.to_controller = to_controller
@@ -73,6 +79,7 @@ class Broker:
         self.image = image
         self.metadata_cache.clear()
         self.partitions.apply(delta, image)
+        self.groups.apply(delta, image)
 
     def endpoint(self, node_id: int, listener: str) -> Endpoint | None:
         broker = self.image.brokers.get(node_id)

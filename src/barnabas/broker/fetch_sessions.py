@@ -23,6 +23,8 @@ from barnabas.wire.api.fetch import FetchPartition, FetchRequest
 EVICTION_MS = 120_000
 """A session that was used within this time is not taken away for another."""
 MAX_EPOCH = (1 << 31) - 1
+MAX_TARGETS = 100_000
+"""Partitions of all sessions together. Beyond them fetches are answered in full, as where all slots are taken."""
 
 Key = tuple[str | bytes, int]
 """(topic name or, from version 13, topic id; partition)."""
@@ -107,20 +109,29 @@ class FetchSessions:
                 self._sessions.pop(request.session_id, None)
             return self._full(request, by_id=by_id)
         session = self._find(request, by_id=by_id)
+        if request.topics and not self._has_room(request):
+            del self._sessions[session.session_id]
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)  # the client begins anew, and gets no session
         session.update(request)
         return FetchContext(list(session.targets.values()), session, incremental=True)
 
     def _full(self, request: FetchRequest, *, by_id: bool) -> FetchContext:
-        session = self._begin(by_id=by_id) if request.session_epoch == 0 and request.topics else None
+        wants_session = request.session_epoch == 0 and request.topics and self._has_room(request)
+        session = self._begin(by_id=by_id) if wants_session else None
         if session is not None:
             session.update(request)
             return FetchContext(list(session.targets.values()), session, incremental=False)
-        targets = [
-            Target(topic.topic_id if by_id else topic.topic, wanted)
+        named = (
+            (topic.topic_id if by_id else topic.topic, wanted)
             for topic in request.topics
             for wanted in topic.partitions
-        ]
-        return FetchContext(targets, None, incremental=False)
+        )
+        targets = {(name, wanted.partition): Target(name, wanted) for name, wanted in named}  # each once, as in Kafka
+        return FetchContext(list(targets.values()), None, incremental=False)
+
+    def _has_room(self, request: FetchRequest) -> bool:
+        kept = sum(len(session.targets) for session in self._sessions.values())
+        return kept + sum(len(topic.partitions) for topic in request.topics) <= MAX_TARGETS
 
     def _find(self, request: FetchRequest, *, by_id: bool) -> FetchSession:
         session = self._sessions.pop(request.session_id, None)

@@ -198,6 +198,54 @@ class BrokerSettings(Settings):
         "Time after which a snapshot is taken where the metadata log has grown; 0 takes none by time.",
         at_least(0),
     )
+    offsets_topic_num_partitions: int = setting(
+        "offsets.topic.num.partitions", SettingType.INT, 50, "Partitions of __consumer_offsets.", at_least(1)
+    )
+    offsets_topic_replication_factor: int = setting(
+        "offsets.topic.replication.factor",
+        SettingType.SHORT,
+        1,
+        "Replicas of __consumer_offsets.",
+        at_least(1),
+        kafka_default="3",
+    )
+    offsets_topic_segment_bytes: int = setting(
+        "offsets.topic.segment.bytes", SettingType.INT, 104857600, "segment.bytes of __consumer_offsets.", at_least(1)
+    )
+    offsets_retention_minutes: int = setting(
+        "offsets.retention.minutes",
+        SettingType.INT,
+        10080,
+        "How long the offsets of a group that has no members are kept.",
+        at_least(1),
+    )
+    offsets_retention_check_interval_ms: int = setting(
+        "offsets.retention.check.interval.ms",
+        SettingType.LONG,
+        600000,
+        "How often expired offsets are looked for.",
+        at_least(1),
+    )
+    offset_metadata_max_bytes: int = setting(
+        "offset.metadata.max.bytes", SettingType.INT, 4096, "The longest text that may be committed with an offset."
+    )
+    group_initial_rebalance_delay_ms: int = setting(
+        "group.initial.rebalance.delay.ms",
+        SettingType.INT,
+        0,
+        "How long a group that was empty waits for more members before its first rebalance.",
+        at_least(0),
+        kafka_default="3000",
+    )
+    group_min_session_timeout_ms: int = setting(
+        "group.min.session.timeout.ms", SettingType.INT, 6000, "The shortest session that a member may ask for."
+    )
+    group_max_session_timeout_ms: int = setting(
+        "group.max.session.timeout.ms", SettingType.INT, 1800000, "The longest session that a member may ask for."
+    )
+    group_max_size: int = setting(
+        "group.max.size", SettingType.INT, INT_MAX, "Members of a group at most.", at_least(1)
+    )
     durable: bool = setting(
         "barnabas.durable",
         SettingType.BOOLEAN,

@@ -61,10 +61,6 @@ WITHOUT_EFFECT = frozenset(
     group.coordinator.cached.buffer.max.bytes
     group.coordinator.rebalance.protocols
     group.coordinator.threads
-    group.initial.rebalance.delay.ms
-    group.max.session.timeout.ms
-    group.max.size
-    group.min.session.timeout.ms
     group.share.assignment.interval.ms
     group.share.assignors
     group.share.delivery.count.limit
@@ -130,15 +126,9 @@ WITHOUT_EFFECT = frozenset(
     num.recovery.threads.per.data.dir
     num.replica.alter.log.dirs.threads
     num.replica.fetchers
-    offset.metadata.max.bytes
     offsets.commit.timeout.ms
     offsets.load.buffer.size
-    offsets.retention.check.interval.ms
-    offsets.retention.minutes
     offsets.topic.compression.codec
-    offsets.topic.num.partitions
-    offsets.topic.replication.factor
-    offsets.topic.segment.bytes
     principal.builder.class
     producer.purgatory.purge.interval.requests
     queued.max.requests

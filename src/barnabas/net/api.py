@@ -86,6 +86,10 @@ class Exchange:
     def listener(self) -> str:
         return self.connection.listener_name
 
+    @property
+    def client_host(self) -> str:
+        return self.connection.peer
+
     def reply(self, response: Message) -> None:
         """Answers a parked request, from anywhere on the loop."""
         self.connection.complete(self, response)

@@ -413,17 +413,9 @@ class Connection:
         return self.frame_since is not None and self._may_parse()
 
     @property
-    def is_deaf(self) -> bool:
-        """Reading is paused, so that the end of the stream goes unnoticed too."""
-        return not self._reading
-
-    def fileno(self) -> int:
-        return self._fd
-
-    @property
-    def waits_for_us(self) -> bool:
-        """A request is parked here; silence is then no sign that the peer is gone."""
-        return self._stopped_by is not None or bool(self._in_flight)
+    def may_be_idle(self) -> bool:
+        """Silence is no sign that the peer is gone while a request of its is parked, as long as we listen at all."""
+        return not self._reading or (self._stopped_by is None and not self._in_flight)
 
 
 def _read_small(chunk: Any) -> Any:

@@ -10,10 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import select
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,8 +23,6 @@ SCRATCH_BYTES = 256 << 10
 ACCEPT_PAUSE_S = 0.1
 MAX_ACCEPTS_AT_ONCE = 64
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-_HUNG_UP: int = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
-"""Linux tells with POLLRDHUP that the peer has closed though unread bytes come before the end."""
 
 ReadAhead = Callable[[Any, Callable[[], None]], None]
 """Reads a file range off the loop, then calls back on it."""
@@ -157,14 +154,11 @@ class Listener:
         now = self.now()
         frame_before = now - self.limits.frame_timeout_ms / 1000
         idle_before = now - self.limits.max_idle_ms / 1000
-        mine = [each for each in self.limits.open if each.listener_name == self.name]
-        for connection in _hung_up(each for each in mine if each.is_deaf):
-            connection.close()
-        for connection in (each for each in mine if each.is_open):
+        for connection in [each for each in self.limits.open if each.listener_name == self.name]:
             if connection.waits_for_peer and (connection.frame_since or now) < frame_before:
                 self.report_refusal(connection, f"a frame not complete within {self.limits.frame_timeout_ms} ms")
                 connection.close()
-            elif not connection.waits_for_us and connection.last_active < idle_before:
+            elif connection.may_be_idle and connection.last_active < idle_before:
                 connection.close()
             elif connection.last_active < now - 5:
                 connection.release_buffer()
@@ -209,14 +203,3 @@ class Listener:
             self._sweep.cancel()
         for connection in [each for each in self.limits.open if each.listener_name == self.name]:
             connection.close()
-
-
-def _hung_up(connections: Iterable[Connection]) -> list[Connection]:
-    """Those whose peer is gone. A connection that is read from learns of it by reading."""
-    watched = {connection.fileno(): connection for connection in connections}
-    if not watched:
-        return []
-    poll = select.poll()
-    for descriptor in watched:
-        poll.register(descriptor, _HUNG_UP)
-    return [watched[descriptor] for descriptor, _ in poll.poll(0)]

@@ -6,8 +6,15 @@ from collections.abc import Callable, Iterator, Mapping
 
 from barnabas.core.metadata.configs import topic_settings
 from barnabas.core.metadata.delta import MetadataDelta
-from barnabas.core.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage, PartitionImage, TopicImage
-from barnabas.model.errors import ErrorCode
+from barnabas.core.metadata.image import (
+    BROKER_RESOURCE,
+    EMPTY_IMAGE,
+    TOPIC_RESOURCE,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
+from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.model.ids import TopicPartition
 from barnabas.model.ports import Clock, Disk, DiskError, Random
 from barnabas.model.topic_settings import TopicSettings
@@ -42,16 +49,32 @@ class LocalPartitions:
         self._report = report
         self._by_topic: dict[str, dict[int, Partition]] = {}
         self._by_id: dict[bytes, dict[int, Partition]] = {}
+        self._image = EMPTY_IMAGE
+        self._unopened: set[tuple[bytes, int]] = set()
+        """(topic id, partition) whose log could not be opened (a full disk, mostly): tried again when asked for."""
 
     # Looking up
 
     def get(self, topic: str, number: int) -> Partition | None:
+        """Raises ApiError (KAFKA_STORAGE_ERROR) where there is such a partition and its log cannot be opened."""
         partitions = self._by_topic.get(topic)
-        return None if partitions is None else partitions.get(number)
+        found = None if partitions is None else partitions.get(number)
+        return self._open_again(self._image.topics.get(topic), number) if found is None else found
 
     def get_by_id(self, topic_id: bytes, number: int) -> Partition | None:
+        """As ``get``."""
         partitions = self._by_id.get(topic_id)
-        return None if partitions is None else partitions.get(number)
+        found = None if partitions is None else partitions.get(number)
+        return self._open_again(self._image.topics_by_id.get(topic_id), number) if found is None else found
+
+    def _open_again(self, topic: TopicImage | None, number: int) -> Partition | None:
+        if topic is None or (topic.topic_id, number) not in self._unopened:
+            return None
+        partition = self._open(topic, number, self.settings_of(self._image, topic.name))
+        if partition is None:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {topic.name}-{number} cannot be opened")
+        self._apply_leadership(partition, topic.partitions[number])
+        return partition
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self._by_topic.values():
@@ -64,6 +87,7 @@ class LocalPartitions:
 
     def apply(self, delta: MetadataDelta | None, image: MetadataImage) -> None:
         """``delta`` is None for the first image, which is applied as a whole."""
+        self._image = image
         if delta is None:
             self._remove_strays(image)
             changed = list(image.topics.values())
@@ -81,7 +105,7 @@ class LocalPartitions:
         for number, state in enumerate(topic.partitions):
             if self._node_id not in state.replicas:
                 continue
-            partition = self.get_by_id(topic.topic_id, number)
+            partition = self._by_id.get(topic.topic_id, {}).get(number)
             if partition is None:
                 settings = settings or self._new_settings(image, topic.name)
                 partition = self._open(topic, number, settings)
@@ -119,8 +143,11 @@ class LocalPartitions:
                 if log.settings != settings:
                     log.update_settings(settings)
         except (DiskError, LogOffline) as problem:
-            self._report("a partition's log cannot be opened", partition=str(name), reason=str(problem))
+            if (topic.topic_id, number) not in self._unopened:
+                self._report("a partition's log cannot be opened", partition=str(name), reason=str(problem))
+            self._unopened.add((topic.topic_id, number))
             return None
+        self._unopened.discard((topic.topic_id, number))
         partition = Partition(
             log=log, topic_id=topic.topic_id, node_id=self._node_id, disk=self._disk, clock=self._clock
         )
@@ -140,6 +167,7 @@ class LocalPartitions:
     # Removing
 
     def _remove_topic(self, topic: TopicImage) -> None:
+        self._unopened.difference_update((topic.topic_id, number) for number in range(len(topic.partitions)))
         partitions = self._by_id.pop(topic.topic_id, {})
         named = self._by_topic.get(topic.name)
         if named is not None and all(partition.topic_id == topic.topic_id for partition in named.values()):

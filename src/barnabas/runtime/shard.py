@@ -58,13 +58,20 @@ class _Waiting:
 
 class Shard:
     def __init__(
-        self, machine: Machine, journal: Journal, clock: Clock, on_commit: Callable[[Any, Any], None] | None = None
+        self,
+        machine: Machine,
+        journal: Journal,
+        clock: Clock,
+        on_commit: Callable[[Any, Any], None] | None = None,
+        on_failed_append: Callable[[], None] | None = None,
     ) -> None:
         self.machine = machine
         self._journal = journal
         self._clock = clock
         self._on_commit = on_commit
         """Called with what replay returned and the machine's state after it, in order, once that is committed."""
+        self._on_failed_append = on_failed_append
+        """A machine with state in memory must be loaded anew: the decision that came to nothing changed it."""
         self._waiting: deque[_Waiting] = deque()
         self._failure: ApiError | None = None
 
@@ -74,21 +81,29 @@ class Shard:
             return
         try:
             decision = self.machine.decide(then, request, self._clock.monotonic_ms())
-            committed = self._append(decision.records) if decision.records else None
         except ApiError as problem:
             then(problem)
             return
-        except DiskError as problem:
-            # The journal has nothing of the decision, and the machine has not changed: the next one may succeed.
-            then(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem)))
+        replies = [(_as_then(token), response) for token, response in decision.replies]
+        try:
+            committed = self._append(decision.records) if decision.records else None
+        except (ApiError, DiskError) as problem:
+            # The journal has nothing of the decision, and durable state has not changed: the next one may succeed.
+            self._not_appended(replies, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem)))
             return
         except LogOffline as problem:
-            self.fail(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem)))
-            then(self._failure)
+            failure = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem))
+            self._not_appended(replies, failure)
+            self.fail(failure)
             return
-        replies = [(_as_then(token), response) for token, response in decision.replies]
         self._waiting.append(_Waiting(self._journal.log_end_offset, replies, committed))
         self.advance()
+
+    def _not_appended(self, replies: list[tuple[Then, Any]], problem: ApiError) -> None:
+        for then, _ in replies:
+            then(problem)
+        if self._on_failed_append is not None:
+            self._on_failed_append()
 
     def _append(self, records: Sequence[Any]) -> Callable[[], None] | None:
         journaled = self._journal.append(records)

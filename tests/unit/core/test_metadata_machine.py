@@ -46,17 +46,26 @@ MAX_PARTITIONS = 12
 """In place of ten thousand in one request, so that the limit is met cheaply."""
 
 NODES = st.sampled_from([1, 2, 3])
-NAMES = st.sampled_from(["a", "a", "b.c", "b_c", "..", "e"])
+NAMES = st.sampled_from(["a", "a", "b.c", "b_c", "b.c", "b_c", "..", "e"])
 VALID = {"retention.ms": ("1", "86400000"), "flush.ms": ("5",), "cleanup.policy": ("compact", "delete")}
 SETTINGS = st.sampled_from(
     [*[(key, value) for key, values in VALID.items() for value in values] * 2, ("retention.ms", "x"), ("no.such", "1")]
 )
 CONFIGS = st.lists(SETTINGS, max_size=2, unique_by=lambda pair: pair[0]).map(dict)
-NEW_TOPICS = st.lists(
-    st.tuples(NAMES, st.sampled_from([-1, 1, 2, 2, 0, 11]), st.sampled_from([-1, 1, 2, 3, 2, 3, 0, 4]), CONFIGS),
+ANY_TOPICS = st.lists(
+    st.tuples(NAMES, st.sampled_from([-1, 1, 2, 0, 11]), st.sampled_from([-1, 1, 2, 3, 0, 4]), CONFIGS),
     min_size=1,
     max_size=3,
 )
+GOOD_TOPICS = st.lists(
+    st.tuples(
+        st.sampled_from(["b.c", "b_c", "e"]), st.sampled_from([1, 2, 11]), st.just(1), st.just({"flush.ms": "5"})
+    ),
+    min_size=2,
+    max_size=3,
+    unique_by=lambda topic: topic[0],
+)
+NEW_TOPICS = GOOD_TOPICS | ANY_TOPICS
 
 
 def is_valid(configs: dict[str, str]) -> bool:

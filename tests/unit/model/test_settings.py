@@ -113,7 +113,7 @@ def test_defaults_of_coarser_units_agree_with_ours() -> None:
 
 
 @pytest.mark.parametrize("cls", [TopicSettings, BrokerSettings])
-def test_every_default_passes_its_own_check(cls: type[TopicSettings] | type[BrokerSettings]) -> None:
+def test_every_default_passes_its_own_check(cls: type[TopicSettings | BrokerSettings]) -> None:
     for _, described_setting in described(cls).values():
         text = described_setting.render(described_setting.default)
         assert described_setting.parse(text) == described_setting.default

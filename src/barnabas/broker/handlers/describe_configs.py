@@ -24,7 +24,8 @@ from barnabas.wire.api.describe_configs import (
 
 def handle(broker: Broker, exchange: Request, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     results = []
-    for resource in request.resources:
+    # Each once: naming one again and again would make the answer larger than any request justifies.
+    for resource in {(wanted.resource_type, wanted.resource_name): wanted for wanted in request.resources}.values():
         result = DescribeConfigsResult(0, None, resource.resource_type, resource.resource_name)
         try:
             result.configs = [_describe(broker, entry, topic, request) for entry, topic in _settings(broker, resource)]

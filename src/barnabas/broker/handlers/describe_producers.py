@@ -14,19 +14,19 @@ from barnabas.wire.api.describe_producers import (
 
 
 def handle(broker: Broker, exchange: Request, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    wanted: dict[str, dict[int, None]] = {}  # each once, however often it is named
+    for topic in request.topics:
+        wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     return DescribeProducersResponse(
-        topics=[
-            TopicResponse(topic.name, [_describe(broker, topic.name, number) for number in topic.partition_indexes])
-            for topic in request.topics
-        ]
+        topics=[TopicResponse(name, [_describe(broker, name, n) for n in numbers]) for name, numbers in wanted.items()]
     )
 
 
 def _describe(broker: Broker, topic: str, number: int) -> PartitionResponse:
-    partition = broker.partitions.get(topic, number)
-    if partition is None:
-        return PartitionResponse(number, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     try:
+        partition = broker.partitions.get(topic, number)
+        if partition is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         partition.check_leader()
     except ApiError as problem:
         return PartitionResponse(number, problem.code, problem.message)

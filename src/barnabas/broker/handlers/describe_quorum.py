@@ -19,7 +19,8 @@ from barnabas.wire.api.describe_quorum import (
 def handle(broker: Broker, exchange: Request, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     response = DescribeQuorumResponse(error_message=None)
     for topic in request.topics:
-        answers = [_partition(broker, topic.topic_name, wanted.partition_index) for wanted in topic.partitions]
+        numbers = dict.fromkeys(wanted.partition_index for wanted in topic.partitions)  # each once
+        answers = [_partition(broker, topic.topic_name, number) for number in numbers]
         response.topics.append(DescribeQuorumResponseTopicData(topic.topic_name, answers))
     response.nodes = [
         Node(controller.node_id, [Listener(e.name, e.host, e.port) for e in controller.endpoints])

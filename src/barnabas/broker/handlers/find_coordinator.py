@@ -1,22 +1,77 @@
-"""FindCoordinator 0–6: no coordinators yet, and clients are told so (KIP-699 from version 4).
+"""FindCoordinator 0–6: the broker that looks after a group (KIP-699 from version 4).
 
-It is served before groups and transactions are because librdkafka takes its presence as the sign that a broker
-understands lz4, and silently stops compressing without it. librdkafka also asks for a coordinator when partitions are
-assigned by hand: only the answer "not available" leaves such a consumer in peace.
+``__consumer_offsets`` is created by the first question. Transactions and share groups have no coordinator yet.
+librdkafka takes the presence of this call as the sign that a broker understands lz4.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from barnabas.broker.context import Broker, Request
+from barnabas.core.metadata.image import TopicImage
 from barnabas.model.errors import ErrorCode
+from barnabas.model.ids import OFFSETS_TOPIC
+from barnabas.wire.api.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from barnabas.wire.api.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
-REASON = "Consumer groups and transactions are not served by this version of Barnabas: assign partitions instead."
+GROUP = 0
 
 
-def handle(broker: Broker, exchange: Request, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if exchange.version < 4:
-        return FindCoordinatorResponse(error_code=code, error_message=REASON, node_id=-1, host="", port=-1)
-    coordinators = [Coordinator(key, -1, "", -1, code, REASON) for key in request.coordinator_keys]
-    return FindCoordinatorResponse(coordinators=coordinators)
+def handle(broker: Broker, exchange: Request, request: FindCoordinatorRequest) -> FindCoordinatorResponse | None:
+    if request.key_type == GROUP and not broker.groups.is_ready:
+        broker.to_controller(_offsets_topic(broker), lambda _: exchange.reply(_answer(broker, exchange, request)))
+        return None
+    return _answer(broker, exchange, request)
+
+
+def _offsets_topic(broker: Broker) -> CreateTopicsRequest:
+    settings = broker.settings
+    configs: dict[str, Any] = {
+        "cleanup.policy": "compact",
+        "segment.bytes": max(settings.offsets_topic_segment_bytes, 1 << 20),
+        "compression.type": "producer",
+    }
+    topic = CreatableTopic(
+        name=OFFSETS_TOPIC,
+        num_partitions=settings.offsets_topic_num_partitions,
+        replication_factor=settings.offsets_topic_replication_factor,
+        configs=[CreatableTopicConfig(key, str(value)) for key, value in configs.items()],
+    )
+    return CreateTopicsRequest(topics=[topic])
+
+
+def _answer(broker: Broker, exchange: Request, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    keys = request.coordinator_keys if exchange.version >= 4 else [request.key]
+    found = [_coordinator(broker, exchange, request.key_type, key) for key in keys]
+    if exchange.version >= 4:
+        return FindCoordinatorResponse(coordinators=found)
+    only = found[0]
+    return FindCoordinatorResponse(
+        error_code=only.error_code,
+        error_message=only.error_message,
+        node_id=only.node_id,
+        host=only.host,
+        port=only.port,
+    )
+
+
+def _coordinator(broker: Broker, exchange: Request, key_type: int, key: str) -> Coordinator:
+    topic = broker.image.topics.get(OFFSETS_TOPIC)
+    if key_type != GROUP:
+        return _none(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "Transactions are not served yet.")
+    if topic is None or not broker.groups.is_ready:
+        return _none(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} could not be created.")
+    leader = _leader(broker, topic, key)
+    endpoint = broker.endpoint(leader, exchange.listener)
+    if endpoint is None:
+        return _none(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator's partition has no leader.")
+    return Coordinator(key, leader, endpoint.host, endpoint.port, 0, None)
+
+
+def _leader(broker: Broker, topic: TopicImage, group_id: str) -> int:
+    return topic.partitions[broker.groups.partition_of(group_id)].leader
+
+
+def _none(key: str, code: ErrorCode, reason: str) -> Coordinator:
+    return Coordinator(key, -1, "", -1, code, reason)

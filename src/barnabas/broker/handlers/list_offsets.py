@@ -25,15 +25,15 @@ CONSUMER, DEBUGGING_CONSUMER = -1, -2
 
 def handle(broker: Broker, exchange: Request, request: ListOffsetsRequest) -> ListOffsetsResponse:
     response = ListOffsetsResponse()
+    seen: set[tuple[str, int]] = set()
     for topic in request.topics:
-        seen: set[int] = set()
         answers = []
         for wanted in topic.partitions:
             answer = ListOffsetsPartitionResponse(wanted.partition_index)
             try:
-                if wanted.partition_index in seen:
+                if (topic.name, wanted.partition_index) in seen:
                     raise ApiError(ErrorCode.INVALID_REQUEST)
-                seen.add(wanted.partition_index)
+                seen.add((topic.name, wanted.partition_index))
                 _look_up(broker, exchange, request, topic.name, wanted, answer)
             except ApiError as problem:
                 answer.error_code = problem.code

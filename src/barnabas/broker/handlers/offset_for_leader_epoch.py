@@ -25,10 +25,10 @@ def handle(broker: Broker, exchange: Request, request: OffsetForLeaderEpochReque
 
 
 def _end_of_epoch(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
-    partition = broker.partitions.get(topic, wanted.partition)
-    if partition is None:
-        return EpochEndOffset(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, wanted.partition)
     try:
+        partition = broker.partitions.get(topic, wanted.partition)
+        if partition is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         partition.check_leader(wanted.current_leader_epoch)
     except ApiError as problem:
         return EpochEndOffset(problem.code, wanted.partition)

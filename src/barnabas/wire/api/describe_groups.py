@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from barnabas.wire.schema import EMPTY, In, Message, Struct, int16, int32
+from barnabas.wire.schema import EMPTY, In, Message, Struct, Tag, int16, int32, int64
 
 
 class DescribeGroupsRequest(Message):
@@ -24,6 +24,15 @@ class DescribedGroupMember(Struct):
     member_assignment: bytes = b""
 
 
+class DescribedRebalance(Struct):
+    """One of the last rebalances; ours, and skipped as an unknown tagged field by others."""
+
+    timestamp_ms: int64 = 0
+    generation: int32 = -1
+    member_count: int32 = 0
+    cause: str = ""
+
+
 class DescribedGroup(Struct):
     error_code: int16 = 0
     error_message: Annotated[str | None, In("6+")] = None
@@ -33,6 +42,7 @@ class DescribedGroup(Struct):
     protocol_data: str = ""
     members: list[DescribedGroupMember] = EMPTY
     authorized_operations: Annotated[int32, In("3+")] = -(1 << 31)
+    rebalances: Annotated[list[DescribedRebalance], In("5+"), Tag(10_000)] = EMPTY
 
 
 class DescribeGroupsResponse(Message):

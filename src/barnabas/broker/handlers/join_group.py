@@ -1,0 +1,17 @@
+"""JoinGroup 0–9: a member asks to be in a group; parked until the join phase ends (KIP-62, 345, 394, 800, 814)."""
+
+from __future__ import annotations
+
+from barnabas.broker.context import Broker, Request
+from barnabas.broker.grouping import ask
+from barnabas.wire.api.join_group import JoinGroupRequest, JoinGroupResponse
+
+
+def handle(broker: Broker, exchange: Request, request: JoinGroupRequest) -> None:
+    ask(
+        broker,
+        exchange,
+        request.group_id,
+        request,
+        lambda problem: JoinGroupResponse(error_code=problem.code, member_id=request.member_id),
+    )

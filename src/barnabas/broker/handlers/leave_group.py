@@ -1,0 +1,11 @@
+"""LeaveGroup 0–5: members go; several at once from version 3 (KIP-345, KIP-800)."""
+
+from __future__ import annotations
+
+from barnabas.broker.context import Broker, Request
+from barnabas.broker.grouping import ask
+from barnabas.wire.api.leave_group import LeaveGroupRequest, LeaveGroupResponse
+
+
+def handle(broker: Broker, exchange: Request, request: LeaveGroupRequest) -> None:
+    ask(broker, exchange, request.group_id, request, lambda problem: LeaveGroupResponse(error_code=problem.code))

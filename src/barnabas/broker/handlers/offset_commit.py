@@ -1,0 +1,43 @@
+"""OffsetCommit 2–10: how far a group has come. From version 10 topics go by id (KIP-516, KIP-848)."""
+
+from __future__ import annotations
+
+from barnabas.broker.context import Broker, Request
+from barnabas.broker.grouping import ask
+from barnabas.model.errors import ApiError, ErrorCode
+from barnabas.wire.api.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+
+def handle(broker: Broker, exchange: Request, request: OffsetCommitRequest) -> None:
+    by_id = exchange.version >= 10
+    refused: list[OffsetCommitResponseTopic] = []
+    known: list[OffsetCommitRequestTopic] = []
+    for topic in request.topics:
+        image = broker.image.topics_by_id.get(topic.topic_id) if by_id else broker.image.topics.get(topic.name)
+        if image is None:
+            code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            refused.append(_refused(topic, code))
+        else:
+            topic.name, topic.topic_id = image.name, image.topic_id
+            known.append(topic)
+    request.topics = known
+
+    def failed(problem: ApiError) -> OffsetCommitResponse:
+        return OffsetCommitResponse(topics=[*(_refused(topic, problem.code) for topic in known), *refused])
+
+    def finished(response: OffsetCommitResponse) -> OffsetCommitResponse:
+        response.topics += refused
+        return response
+
+    ask(broker, exchange, request.group_id, request, failed, finished)
+
+
+def _refused(topic: OffsetCommitRequestTopic, code: ErrorCode) -> OffsetCommitResponseTopic:
+    answers = [OffsetCommitResponsePartition(wanted.partition_index, code) for wanted in topic.partitions]
+    return OffsetCommitResponseTopic(topic.name, topic.topic_id, answers)

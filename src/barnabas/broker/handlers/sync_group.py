@@ -1,0 +1,11 @@
+"""SyncGroup 0–5: the leader brings the assignment, the others wait for theirs (KIP-345, KIP-559)."""
+
+from __future__ import annotations
+
+from barnabas.broker.context import Broker, Request
+from barnabas.broker.grouping import ask
+from barnabas.wire.api.sync_group import SyncGroupRequest, SyncGroupResponse
+
+
+def handle(broker: Broker, exchange: Request, request: SyncGroupRequest) -> None:
+    ask(broker, exchange, request.group_id, request, lambda problem: SyncGroupResponse(error_code=problem.code))

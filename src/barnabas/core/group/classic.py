@@ -1,0 +1,314 @@
+"""One classic group: members agree on a protocol, a leader among them assigns.
+
+    EMPTY --join--> PREPARING --everyone (re)joined, or time is up--> COMPLETING --the leader syncs--> STABLE
+      ^                 ^  \\                                             |                              |
+      |                 |   +--nobody is left--> EMPTY                   |                              |
+      |                 +---- someone joins, leaves, times out, or changes its subscription -------------+
+      +-- the last member leaves (by way of PREPARING)
+
+A member that joins or rejoins waits (its token is kept) until the join phase ends; one that syncs waits for the
+leader's assignment. In PREPARING heartbeats answer REBALANCE_IN_PROGRESS, which is how members learn that they must
+rejoin. The generation goes up with every completed join phase. Static members (KIP-345) keep their place by instance id
+when they come back with a new member id, and are taken out only when their session ends.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from barnabas.model.errors import ErrorCode
+from barnabas.wire.api.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from barnabas.wire.api.sync_group import SyncGroupResponse
+from barnabas.wire.schema import Message
+from barnabas.wire.stored.classic_group import GroupMetadataValue, MemberMetadata
+
+Reply = tuple[object, Message]
+NO_GENERATION = -1
+REMEMBERED_REBALANCES = 10
+
+
+class State(Enum):
+    """Values are the names that DescribeGroups tells."""
+
+    EMPTY = "Empty"
+    PREPARING = "PreparingRebalance"
+    COMPLETING = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class Rebalance(NamedTuple):
+    """One remembered rebalance."""
+
+    timestamp_ms: int
+    generation: int
+    """The generation that it ended in; -1 while it goes on."""
+    cause: str
+    member_count: int
+
+
+@dataclass(slots=True)
+class Member:
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: dict[str, bytes]
+    """Name -> subscription, in the member's order of preference."""
+    assignment: bytes = b""
+    joining: object | None = None
+    """The token of its JoinGroup while it waits for the join phase to end."""
+    joining_version: int = 0
+    syncing: object | None = None
+    deadline_ms: int = 0
+    """When its session ends unless it is heard of; not looked at while it waits for us."""
+
+    @property
+    def waits(self) -> bool:
+        return self.joining is not None or self.syncing is not None
+
+
+@dataclass(slots=True)
+class ClassicGroup:
+    group_id: str
+    state: State = State.EMPTY
+    protocol_type: str | None = None
+    protocol: str | None = None
+    generation: int = 0
+    leader: str | None = None
+    members: dict[str, Member] = field(default_factory=dict)
+    static_ids: dict[str, str] = field(default_factory=dict)
+    """Instance id -> member id."""
+    pending: dict[str, int] = field(default_factory=dict)
+    """Member ids handed out and not yet joined with -> when they lapse."""
+    state_since_ms: int = 0
+    """Wall clock; expiry of offsets counts from when the group became empty."""
+    phase_deadline_ms: int = 0
+    """Monotonic: when the join phase (PREPARING) or the sync phase (COMPLETING) ends without those who are missing."""
+    rebalances: deque[Rebalance] = field(default_factory=lambda: deque(maxlen=REMEMBERED_REBALANCES))
+
+    # Looking
+
+    def supports(self, protocol_type: str, names: Sequence[str]) -> bool:
+        """Whether a member with these protocols can be in the group: same type, and one that all others have."""
+        if not self.members:
+            return bool(protocol_type) and bool(names)
+        if self.protocol_type != protocol_type:
+            return False
+        return any(all(name in member.protocols for member in self.members.values()) for name in names)
+
+    def select_protocol(self) -> str:
+        """The one most members prefer among those that all have."""
+        candidates = [
+            name
+            for name in next(iter(self.members.values())).protocols
+            if all(name in member.protocols for member in self.members.values())
+        ]
+        votes = dict.fromkeys(candidates, 0)
+        for member in self.members.values():
+            votes[next(name for name in member.protocols if name in votes)] += 1
+        return max(candidates, key=lambda name: votes[name])
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    @property
+    def everyone_joined(self) -> bool:
+        return all(member.joining is not None for member in self.members.values())
+
+    def as_record(self) -> GroupMetadataValue:
+        return GroupMetadataValue(
+            protocol_type=self.protocol_type or "",
+            generation=self.generation,
+            protocol=self.protocol,
+            leader=self.leader,
+            current_state_timestamp=self.state_since_ms,
+            members=[
+                MemberMetadata(
+                    member_id=member.member_id,
+                    group_instance_id=member.instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    rebalance_timeout=member.rebalance_timeout_ms,
+                    session_timeout=member.session_timeout_ms,
+                    subscription=member.protocols.get(self.protocol or "", b""),
+                    assignment=member.assignment,
+                )
+                for member in self.members.values()
+            ],
+        )
+
+    # Changing
+
+    def enter(self, state: State, wall_ms: int) -> None:
+        self.state = state
+        self.state_since_ms = wall_ms
+
+    def add(self, member: Member, protocol_type: str) -> None:
+        if not self.members:
+            self.protocol_type = protocol_type
+        if self.leader is None:
+            self.leader = member.member_id
+        self.members[member.member_id] = member
+        self.pending.pop(member.member_id, None)
+        if member.instance_id is not None:
+            self.static_ids[member.instance_id] = member.member_id
+
+    def remove(self, member_id: str) -> Member:
+        member = self.members.pop(member_id)
+        if member.instance_id is not None and self.static_ids.get(member.instance_id) == member_id:
+            del self.static_ids[member.instance_id]
+        if self.leader == member_id:
+            self.leader = next(iter(self.members), None)
+        return member
+
+    def replace_static(self, instance_id: str, new_id: str) -> tuple[Member, list[Reply]]:
+        """A static member is back under a new id; whoever waits under the old one is fenced."""
+        old_id = self.static_ids[instance_id]
+        member = self.members.pop(old_id)
+        replies = dismissed(member, ErrorCode.FENCED_INSTANCE_ID)
+        member.member_id = new_id
+        self.members[new_id] = member
+        self.static_ids[instance_id] = new_id
+        if self.leader == old_id:
+            self.leader = new_id
+        return member, replies
+
+    # The phases
+
+    def prepare(self, now_ms: int, wall_ms: int, cause: str, delay_ms: int) -> list[Reply]:
+        """Begins a join phase. ``delay_ms`` is how long a group that was empty waits for more members."""
+        replies: list[Reply] = []
+        if self.state is State.COMPLETING:
+            for member in self.members.values():
+                member.assignment = b""
+                if member.syncing is not None:
+                    replies.append((member.syncing, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)))
+                    member.syncing = None
+        was_empty = self.state is State.EMPTY
+        self.enter(State.PREPARING, wall_ms)
+        self.phase_deadline_ms = now_ms + (delay_ms if was_empty else self.rebalance_timeout_ms)
+        self.rebalances.append(Rebalance(wall_ms, NO_GENERATION, cause, len(self.members)))
+        return replies
+
+    def complete_join(self, now_ms: int, wall_ms: int) -> list[Reply]:
+        """Ends the join phase: those who did not rejoin are out, unless they are static."""
+        for member in [m for m in self.members.values() if m.joining is None and m.instance_id is None]:
+            self.remove(member.member_id)
+        self.generation += 1
+        if self.members and all(member.joining is None for member in self.members.values()):
+            # Only static members are left and none came: the assignment stands until they do or their sessions end.
+            self.generation -= 1
+            self.phase_deadline_ms = now_ms + self.rebalance_timeout_ms
+            return []
+        self._note_outcome(wall_ms)
+        if not self.members:
+            self.protocol = self.leader = None
+            self.enter(State.EMPTY, wall_ms)
+            return []
+        if self.leader is None or self.members[self.leader].joining is None:
+            self.leader = next(m.member_id for m in self.members.values() if m.joining is not None)
+        self.protocol = self.select_protocol()
+        self.enter(State.COMPLETING, wall_ms)
+        self.phase_deadline_ms = now_ms + self.rebalance_timeout_ms
+        replies: list[Reply] = []
+        for member in self.members.values():
+            if member.joining is not None:
+                replies.append((member.joining, self.joined(member)))
+                member.joining = None
+                member.deadline_ms = now_ms + member.session_timeout_ms
+        return replies
+
+    def _note_outcome(self, wall_ms: int) -> None:
+        if self.rebalances and self.rebalances[-1].generation == NO_GENERATION:
+            begun = self.rebalances.pop()
+            self.rebalances.append(begun._replace(generation=self.generation, member_count=len(self.members)))
+
+    def joined(self, member: Member, *, skip_assignment: bool = False, leader: str | None = None) -> JoinGroupResponse:
+        """What a member is told of the generation; the leader gets everyone's subscriptions."""
+        leads = member.member_id == self.leader
+        protocol = self.protocol or ""
+        return JoinGroupResponse(
+            generation_id=self.generation,
+            protocol_type=self.protocol_type,
+            protocol_name=protocol,
+            leader=leader or self.leader or "",
+            skip_assignment=skip_assignment,
+            member_id=member.member_id,
+            members=[
+                JoinGroupResponseMember(each.member_id, each.instance_id, each.protocols.get(protocol, b""))
+                for each in self.members.values()
+            ]
+            if leads
+            else [],
+        )
+
+    def assign(self, assignments: dict[str, bytes], now_ms: int, wall_ms: int) -> list[Reply]:
+        """The leader has assigned: everyone who waits gets theirs."""
+        self.enter(State.STABLE, wall_ms)
+        replies: list[Reply] = []
+        for member in self.members.values():
+            member.assignment = assignments.get(member.member_id, b"")
+            if member.syncing is not None:
+                replies.append((member.syncing, self.synced(member)))
+                member.syncing = None
+                member.deadline_ms = now_ms + member.session_timeout_ms
+        return replies
+
+    def synced(self, member: Member) -> SyncGroupResponse:
+        return SyncGroupResponse(
+            protocol_type=self.protocol_type, protocol_name=self.protocol, assignment=member.assignment
+        )
+
+
+def dismissed(member: Member, code: ErrorCode) -> list[Reply]:
+    """Answers for what a member that goes was waiting for."""
+    replies: list[Reply] = []
+    if member.joining is not None:
+        replies.append((member.joining, JoinGroupResponse(error_code=code, member_id=member.member_id)))
+        member.joining = None
+    if member.syncing is not None:
+        replies.append((member.syncing, SyncGroupResponse(error_code=code)))
+        member.syncing = None
+    return replies
+
+
+def protocols_of(request: JoinGroupRequest) -> dict[str, bytes]:
+    return {protocol.name: protocol.metadata for protocol in request.protocols}
+
+
+def from_record(group_id: str, value: GroupMetadataValue, now_ms: int) -> ClassicGroup:
+    """The group as its log knows it: its members have a full session to be heard of."""
+    group = ClassicGroup(
+        group_id,
+        state=State.STABLE if value.members else State.EMPTY,
+        protocol_type=value.protocol_type or None,
+        protocol=value.protocol,
+        generation=value.generation,
+        leader=value.leader,
+        state_since_ms=value.current_state_timestamp,
+    )
+    for stored in value.members:
+        timeout_ms = stored.rebalance_timeout if stored.rebalance_timeout >= 0 else stored.session_timeout
+        member = Member(
+            member_id=stored.member_id,
+            instance_id=stored.group_instance_id,
+            client_id=stored.client_id,
+            client_host=stored.client_host,
+            session_timeout_ms=stored.session_timeout,
+            rebalance_timeout_ms=timeout_ms,
+            protocols={value.protocol or "": stored.subscription},
+            assignment=stored.assignment,
+            deadline_ms=now_ms + stored.session_timeout,
+        )
+        group.members[member.member_id] = member
+        if member.instance_id is not None:
+            group.static_ids[member.instance_id] = member.member_id
+    return group

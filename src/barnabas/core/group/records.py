@@ -1,0 +1,67 @@
+"""How groups stand in ``__consumer_offsets``: a key with its type before it, a value with its version before it.
+
+A record without a value takes the key away. Types that this build does not know are skipped and kept.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from barnabas.wire import codec
+from barnabas.wire.schema import DecodeError, Message
+from barnabas.wire.stored.classic_group import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    LegacyOffsetCommitKey,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+
+_NUMBER = Struct(">h")
+
+LEGACY_OFFSET_COMMIT, OFFSET_COMMIT, GROUP_METADATA = 0, 1, 2
+_KEYS: dict[int, type[Message]] = {
+    LEGACY_OFFSET_COMMIT: LegacyOffsetCommitKey,
+    OFFSET_COMMIT: OffsetCommitKey,
+    GROUP_METADATA: GroupMetadataKey,
+}
+_VALUES: dict[int, tuple[type[Message], int]] = {
+    # type: (class, the version that we write)
+    LEGACY_OFFSET_COMMIT: (OffsetCommitValue, 3),
+    OFFSET_COMMIT: (OffsetCommitValue, 4),
+    GROUP_METADATA: (GroupMetadataValue, 3),
+}
+_TYPE_OF = {OffsetCommitKey: OFFSET_COMMIT, GroupMetadataKey: GROUP_METADATA}
+
+
+class GroupRecord(NamedTuple):
+    key: OffsetCommitKey | GroupMetadataKey
+    value: OffsetCommitValue | GroupMetadataValue | None
+    """None is a tombstone."""
+
+
+def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
+    kind = _TYPE_OF[type(record.key)]
+    key = _NUMBER.pack(kind) + codec.encode_bytes(record.key, 0)
+    if record.value is None:
+        return key, None
+    version = _VALUES[kind][1]
+    return key, _NUMBER.pack(version) + codec.encode_bytes(record.value, version)
+
+
+def decode(key: bytes | None, value: bytes | None) -> GroupRecord | None:
+    """None for a type that this build does not act upon."""
+    if key is None or len(key) < 2:
+        raise DecodeError("a group record without a key")
+    kind = _NUMBER.unpack_from(key)[0]
+    cls = _KEYS.get(kind)
+    if cls is None:
+        return None
+    decoded = codec.decode(cls, 0, key, 2)[0]
+    if isinstance(decoded, LegacyOffsetCommitKey):
+        decoded = OffsetCommitKey(decoded.group, decoded.topic, decoded.partition)
+    if value is None:
+        return GroupRecord(decoded, None)  # type: ignore[arg-type]
+    version = _NUMBER.unpack_from(value)[0]
+    return GroupRecord(decoded, codec.decode(_VALUES[kind][0], version, value, 2)[0])  # type: ignore[arg-type]

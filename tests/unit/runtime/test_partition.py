@@ -1,0 +1,97 @@
+"""What handlers ask of a partition beside appending and reading. They see error codes, never storage's exceptions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from barnabas.model.errors import ApiError, ErrorCode
+from barnabas.model.ids import Uuid
+from barnabas.runtime.partition import Partition
+from barnabas.sim.disk import SimDisk
+from tests.unit.storage.kit import NOW, batch, open_log, small
+
+
+class StillClock:
+    def now_ms(self) -> int:
+        return NOW
+
+    def monotonic_ms(self) -> int:
+        return 0
+
+    def call_at(self, deadline_ms: int, callback: Callable[[], None]) -> Any:
+        raise NotImplementedError
+
+
+def led(disk: SimDisk | None = None, epochs: tuple[int, ...] = (3, 5), **settings: Any) -> Partition:
+    """Three records in each epoch, a second apart."""
+    disk = disk or SimDisk()
+    log = open_log(disk, small(**settings))
+    partition = Partition(log=log, topic_id=Uuid(b"1" * 16), node_id=1, disk=disk, clock=StillClock())
+    for leader_epoch in epochs:
+        partition.lead(leader_epoch, (1,))
+        for _ in range(3):
+            timestamp = NOW + 1000 * log.log_end_offset
+            partition.append(memoryview(bytearray(batch(timestamp=timestamp))), NOW)
+    return partition
+
+
+def refused(call: Callable[[], object]) -> ErrorCode:
+    with pytest.raises(ApiError) as caught:
+        call()
+    return caught.value.code
+
+
+def test_epochs_of_offsets_and_their_ends() -> None:
+    partition = led()
+    assert [partition.epoch_of(offset) for offset in (0, 2, 3, 6)] == [3, 3, 5, 5]
+    assert partition.end_of_epoch(3) == (3, 3)
+    assert partition.end_of_epoch(5) == (5, 6)
+    assert partition.end_of_epoch(9) == (-1, -1)
+
+
+def test_offsets_by_time() -> None:
+    partition = led()
+    found = partition.offset_for_timestamp(NOW + 2500)
+    assert found is not None
+    assert (found.offset, found.timestamp, found.leader_epoch) == (3, NOW + 3000, 5)
+    assert partition.offset_for_timestamp(NOW + 9000) is None
+    latest = partition.offset_of_max_timestamp()
+    assert latest is not None
+    assert latest.offset == 5
+
+
+def test_records_are_deleted_up_to_the_high_watermark() -> None:
+    partition = led()
+    assert partition.delete_records_before(4) == 4
+    assert partition.delete_records_before(2) == 4, "the start never goes back"
+    assert partition.epoch_of(4) == 5
+    for offset in (-1, 7):
+        assert refused(lambda offset=offset: partition.delete_records_before(offset)) is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert partition.delete_records_before(partition.high_watermark) == 6
+
+
+def test_a_log_that_is_offline_answers_with_a_storage_error() -> None:
+    partition = led()
+    partition.log.fail("the disk is gone")
+    for call in (
+        lambda: partition.offset_for_timestamp(NOW),
+        partition.offset_of_max_timestamp,
+        lambda: partition.delete_records_before(1),
+        lambda: partition.read(0, 100, committed_only=False, minimum_one=True),
+        lambda: partition.append(memoryview(bytearray(batch())), NOW),
+    ):
+        assert refused(call) is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_a_flush_that_cannot_begin_answers_those_who_wait() -> None:
+    disk = SimDisk()
+    partition = led(disk, epochs=(3,))
+    outcomes: list[ErrorCode] = []
+    partition.when_committed(partition.high_watermark, outcomes.append)
+    disk.fail_next(count=1000)
+    partition.flush()
+    assert outcomes == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert refused(partition.check_leader) is ErrorCode.NOT_LEADER_OR_FOLLOWER
