@@ -1,8 +1,8 @@
 """Cuts of power under load: ``python -m tests.reliability.power --rounds 50`` (as root, with loop devices).
 
 The data folder is on an ext4 image. In the middle of the load the broker is stopped where it stands and the image is
-copied: the copy holds what had reached the disk, and nothing of what was only in memory. A broker that starts on the copy
-must have every message that was acknowledged before.
+copied: the copy holds what had reached the disk, and nothing of what was only in memory. A broker that starts on the
+copy must have every message that was acknowledged before.
 """
 
 from __future__ import annotations

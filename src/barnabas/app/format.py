@@ -30,6 +30,12 @@ def random_uuid(random: Random) -> Uuid:
     return Uuid(bytes(raw))
 
 
+def node_id_of(disk: Disk, root: str) -> int | None:
+    """The node that a folder belongs to, where it has been formatted."""
+    text = (checkpoints.read_meta_properties(disk, root) or {}).get("node.id", "")
+    return int(text) if text.isdigit() else None
+
+
 def identify(disk: Disk, roots: Sequence[str], node_id: int, random: Random) -> tuple[str, list[Uuid]]:
     """(cluster id, directory id of each folder); folders without an identity get one."""
     found = [checkpoints.read_meta_properties(disk, root) for root in roots]

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from barnabas.app import adoption
 from barnabas.app import format as formatting
 from barnabas.app.clock import LoopClock
 from barnabas.app.errors import StartError
@@ -27,6 +28,7 @@ from barnabas.core.group.turn import GroupPolicy
 from barnabas.core.metadata.configs import topic_settings
 from barnabas.core.metadata.image import MetadataImage
 from barnabas.core.metadata.machine import Bootstrap, MetadataMachine, MetadataPolicy
+from barnabas.core.metadata.records import UnknownRecord
 from barnabas.core.raft.machine import UnsupportedQuorum, Voter
 from barnabas.model.broker_settings import BrokerSettings, all_broker_settings
 from barnabas.model.errors import ApiError, ErrorCode
@@ -122,7 +124,14 @@ class Node:
             self._lock()
             self._open()
             await self._join()
-        except (DiskError, LogOffline, CorruptSnapshot, UnsupportedQuorum, formatting.WrongFolder) as problem:
+        except (
+            DiskError,
+            LogOffline,
+            CorruptSnapshot,
+            UnknownRecord,
+            UnsupportedQuorum,
+            formatting.WrongFolder,
+        ) as problem:
             self._abandon()
             raise StartError(f"{str(problem).rstrip('.')}.") from problem
         except BaseException:
@@ -141,7 +150,7 @@ class Node:
             ) from None
 
     def _open(self) -> None:
-        settings = self.settings
+        settings = self.settings = self._as_stored(self.settings)
         self.cluster_id, self._directory_ids = formatting.identify(self._disk, self._roots, settings.id, self._random)
         me = Voter(settings.id, self._directory_ids[0])
         endpoint = controller_endpoint(settings)
@@ -176,6 +185,16 @@ class Node:
         )
         self._is_new = not machine.image.features
         driver.start(loaded.voters, first=self._is_new)
+        if loaded.open_transaction is not None:
+            driver.abort_transaction()
+        adoption.check_served(self._disk, self._roots[0], machine.image)
+
+    def _as_stored(self, settings: BrokerSettings) -> BrokerSettings:
+        """Unless told otherwise a node is who its folder says it is."""
+        stored = formatting.node_id_of(self._disk, self._roots[0])
+        if stored is None or "node.id" in self._static or "broker.id" in self._static:
+            return settings
+        return replace(settings, node_id=stored)
 
     def _policy(self) -> MetadataPolicy:
         return MetadataPolicy(

@@ -21,9 +21,10 @@ from barnabas.runtime.shard import Journaled
 from barnabas.storage.errors import LogOffline
 from barnabas.storage.log import Log
 from barnabas.wire import batch, codec
-from barnabas.wire.records import ControlType, decode_batch, read_control_type
+from barnabas.wire.records import ControlType, Record, decode_batch, read_control_type
 from barnabas.wire.schema import Message
 from barnabas.wire.stored import raft
+from barnabas.wire.stored.metadata_control import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
 
 QUORUM_STATE = "quorum-state"
 
@@ -37,6 +38,30 @@ class Loaded:
     records: list[Message] = field(default_factory=list)
     voters: tuple[Voter, ...] = ()
     timestamp_ms: int = 0
+    open_transaction: list[Message] | None = None
+    """Records of a metadata transaction (KIP-868) whose end has not come: they do not count until it does."""
+
+    def take_batch(self, header: batch.BatchHeader, listed: list[Record]) -> None:
+        for record in listed:
+            if not header.is_control:
+                self.take(framing.decode(record.value or b""))
+            elif read_control_type(record) is ControlType.KRAFT_VOTERS:
+                self.voters = metadata_snapshot.read_voters(record.value or b"")
+        self.timestamp_ms = header.max_timestamp
+        self.next_offset = header.next_offset
+
+    def take(self, record: Message) -> None:
+        if isinstance(record, BeginTransactionRecord):
+            self.open_transaction = []
+        elif isinstance(record, EndTransactionRecord):
+            self.records += self.open_transaction or []
+            self.open_transaction = None
+        elif isinstance(record, AbortTransactionRecord):
+            self.open_transaction = None
+        elif self.open_transaction is not None:
+            self.open_transaction.append(record)
+        else:
+            self.records.append(record)
 
 
 class RaftDriver:
@@ -102,6 +127,10 @@ class RaftDriver:
         self._write(metadata_snapshot.control_batch(entries, base_offset=self.log.log_end_offset, **self._place()))
         self._sync()
 
+    def abort_transaction(self) -> None:
+        """A former leader died within a metadata transaction: what it had written of it never counts."""
+        self.append([AbortTransactionRecord(reason="the controller that began it is gone")])
+
     def load(self) -> Loaded:
         """The latest snapshot and what the log holds after it: the state to replay, and the voters."""
         snapshots = metadata_snapshot.list_snapshots(self._disk, self._directory)
@@ -122,14 +151,8 @@ class RaftDriver:
             result = self.log.read(offset, LOAD_BYTES)
             content = result.records.read() if result.records is not None else b""
             for position, header in batch.iterate(content):
-                if header.last_offset < offset:
-                    continue
-                for record in decode_batch(content, position):
-                    if not header.is_control:
-                        loaded.records.append(framing.decode(record.value or b""))
-                    elif read_control_type(record) is ControlType.KRAFT_VOTERS:
-                        loaded.voters = metadata_snapshot.read_voters(record.value or b"")
-                loaded.timestamp_ms = header.max_timestamp
+                if header.last_offset >= offset:
+                    loaded.take_batch(header, decode_batch(content, position))
             offset = result.next_offset
         loaded.next_offset = offset
 

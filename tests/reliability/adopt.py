@@ -1,0 +1,156 @@
+"""Kafka's folder in Barnabas and back: ``python -m tests.reliability.adopt`` (Java, and Maven or KAFKA_LIBS).
+
+Kafka is filled with ten topics, all codecs, a compacted topic, settings, committed groups and an idempotent producer,
+and stopped. The folder is adopted and served by Barnabas, which must show the same and is written to; then Kafka starts
+on it again and must show both. Last, Kafka starts on a folder that only Barnabas ever wrote.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+
+from bench.systems import Kafka, unavailable
+from tests.reliability.process import BrokerProcess
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+GROUPS = ("readers", "writers", "auditors")
+
+
+@dataclass
+class Content:
+    """What a broker shows of itself."""
+
+    topics: dict[str, int] = field(default_factory=dict)
+    records: dict[str, list[tuple[int, int, bytes | None, bytes | None]]] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)
+    offsets: dict[str, dict[str, int]] = field(default_factory=dict)
+
+
+def fill(servers: str, mark: str, topics: int = 10) -> None:
+    admin = AdminClient({"bootstrap.servers": servers})
+    wanted = [NewTopic(f"topic-{n}", 1 + n % 3, 1, config={"retention.ms": str(10**9 + n)}) for n in range(topics - 1)]
+    wanted.append(NewTopic("compacted", 2, 1, config={"cleanup.policy": "compact"}))
+    known = admin.list_topics(timeout=30).topics
+    fresh = [topic for topic in wanted if topic.topic not in known]
+    for future in admin.create_topics(fresh).values() if fresh else ():
+        future.result(30)
+    for number, codec in enumerate(CODECS):
+        sender = Producer(
+            {
+                "bootstrap.servers": servers,
+                "compression.type": codec,
+                "enable.idempotence": number % 2 == 0,
+                "linger.ms": 20,
+                "log_level": 0,
+            }
+        )
+        for topic in wanted:
+            for count in range(40):
+                key, value = f"key-{count % 7}".encode(), f"{mark}-{codec}-{count}".encode() * 3
+                sender.produce(topic.topic, value, key=key, headers={"codec": codec})
+        assert sender.flush(60) == 0
+    for number, group in enumerate(GROUPS):
+        reader = Consumer({"bootstrap.servers": servers, "group.id": group, "enable.auto.commit": False, "log_level": 0})
+        places = [TopicPartition(f"topic-{n}", 0, 5 + number + len(mark)) for n in range(3)]
+        reader.commit(offsets=places, asynchronous=False)
+        reader.close()
+
+
+def look(servers: str) -> Content:
+    content = Content()
+    admin = AdminClient({"bootstrap.servers": servers})
+    listed = admin.list_topics(timeout=30).topics
+    content.topics = {name: len(topic.partitions) for name, topic in listed.items() if not name.startswith("__")}
+    for name in content.topics:
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        described = admin.describe_configs([resource])[resource].result(30)
+        for key in ("retention.ms", "cleanup.policy"):
+            content.settings[f"{name} {key}"] = described[key].value
+    for name, count in content.topics.items():
+        content.records[name] = read(servers, name, count)
+    for group in GROUPS:
+        reader = Consumer({"bootstrap.servers": servers, "group.id": group, "log_level": 0})
+        places = [TopicPartition(f"topic-{n}", 0) for n in range(3)]
+        content.offsets[group] = {place.topic: place.offset for place in reader.committed(places, timeout=30)}
+        reader.close()
+    return content
+
+
+def read(servers: str, topic: str, partitions: int) -> list[tuple[int, int, bytes | None, bytes | None]]:
+    reader = Consumer({"bootstrap.servers": servers, "group.id": "look", "enable.auto.commit": False, "log_level": 0})
+    ends = {p: end_of(reader, TopicPartition(topic, p)) for p in range(partitions)}
+    reader.assign([TopicPartition(topic, p, 0) for p in range(partitions)])
+    found: list[tuple[int, int, bytes | None, bytes | None]] = []
+    at = dict.fromkeys(ends, 0)
+    deadline = time.monotonic() + 60
+    while any(at[p] < ends[p] for p in ends):
+        assert time.monotonic() < deadline, f"{topic} could not be read to its end"
+        for message in reader.consume(1000, 0.5):
+            assert message.error() is None, message.error()
+            found.append((message.partition(), message.offset(), message.key(), message.value()))
+            at[message.partition()] = message.offset() + 1
+    reader.close()
+    return sorted(found)  # type: ignore[type-var]
+
+
+def end_of(reader: Consumer, place: TopicPartition) -> int:
+    """A broker that has just started may not lead yet."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return int(reader.get_watermark_offsets(place, timeout=10)[1])
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+def same(before: Content, after: Content, what: str) -> None:
+    for part in ("topics", "settings", "offsets", "records"):
+        assert getattr(before, part) == getattr(after, part), f"{what}: {part} differ"
+    count = sum(map(len, after.records.values()))
+    print(f"{what}: {len(after.topics)} topics, {count} records, {len(after.offsets)} groups: the same", flush=True)
+
+
+def run() -> None:
+    with Kafka() as kafka:
+        kafka.start()
+        fill(kafka.servers, "kafka")
+        written = look(kafka.servers)
+        kafka.stop()
+        data = kafka.folder / "data"
+        subprocess.run([sys.executable, "-m", "barnabas", "adopt", str(data)], check=True)
+        with BrokerProcess(data) as broker:
+            same(written, look(broker.bootstrap_servers), "Barnabas on Kafka's folder")
+            fill(broker.bootstrap_servers, "barnabas")
+            added = look(broker.bootstrap_servers)
+            assert broker.stop() == 0
+        kafka.start()
+        same(added, look(kafka.servers), "Kafka on the adopted folder")
+    with tempfile.TemporaryDirectory(prefix="barnabas-adopt-") as folder, Kafka() as kafka:
+        with BrokerProcess(Path(folder) / "data") as broker:
+            fill(broker.bootstrap_servers, "own")
+            own = look(broker.bootstrap_servers)
+            assert broker.stop() == 0
+        (Path(folder) / "data").rename(kafka.folder / "data")
+        kafka.start()
+        same(own, look(kafka.servers), "Kafka on Barnabas's folder")
+
+
+def main() -> None:
+    reason = unavailable()
+    if reason is not None:
+        raise SystemExit(f"skipped: {reason}")
+    run()
+
+
+if __name__ == "__main__":
+    main()
