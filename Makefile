@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 LISTEN ?= 127.0.0.1:9092
 DATA ?= data
 
-.PHONY: run test quick lint types format clean
+.PHONY: run test quick lint types format clean dump conformance adopt
 
 run: $(VENV)/run.stamp  ## start a broker
 	@$(BIN)/barnabas serve --listen $(LISTEN) --data $(DATA)
@@ -16,6 +16,15 @@ test: $(VENV)/dev.stamp lint types  ## everything CI runs
 
 quick: $(VENV)/dev.stamp  ## without the slow tests
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow"
+
+dump: $(VENV)/dev.stamp  ## Kafka's own tools, and Kafka itself, read a folder that Barnabas wrote (needs java, and mvn or KAFKA_LIBS)
+	@$(BIN)/python -m tests.reliability.dump
+
+conformance: $(VENV)/dev.stamp  ## clients of other languages, each where its tool chain is
+	$(BIN)/python -m tests.conformance.languages
+
+adopt: $(VENV)/dev.stamp  ## Kafka's folders here, and ours in Kafka (Java, Maven)
+	$(BIN)/python -m tests.reliability.adopt
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
@@ -33,7 +42,7 @@ $(VENV)/bin/python:
 		{ echo "Barnabas needs Python 3.11 or later; $(PYTHON) is older. Try: make PYTHON=python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-SOURCES := pyproject.toml src/barnabas/wire/_walk.c
+SOURCES := pyproject.toml src/barnabas/wire/_bytes.h src/barnabas/wire/_walk.c src/barnabas/wire/_compact.c
 
 $(VENV)/run.stamp: $(VENV)/bin/python $(SOURCES)
 	@echo "setting up $(VENV) (once)"
@@ -47,4 +56,4 @@ $(VENV)/dev.stamp: $(VENV)/bin/python $(SOURCES)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	rm -f src/barnabas/wire/_walk*.so
+	rm -f src/barnabas/wire/_walk*.so src/barnabas/wire/_compact*.so

@@ -58,7 +58,8 @@ def fill(servers: str, mark: str, topics: int = 10) -> None:
                 sender.produce(topic.topic, value, key=key, headers={"codec": codec})
         assert sender.flush(60) == 0
     for number, group in enumerate(GROUPS):
-        reader = Consumer({"bootstrap.servers": servers, "group.id": group, "enable.auto.commit": False, "log_level": 0})
+        settings = {"bootstrap.servers": servers, "group.id": group, "enable.auto.commit": False, "log_level": 0}
+        reader = Consumer(settings)
         places = [TopicPartition(f"topic-{n}", 0, 5 + number + len(mark)) for n in range(3)]
         reader.commit(offsets=places, asynchronous=False)
         reader.close()

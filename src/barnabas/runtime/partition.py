@@ -99,8 +99,12 @@ class Partition:
             stale = current_leader_epoch < self.leader_epoch
             raise ApiError(ErrorCode.FENCED_LEADER_EPOCH if stale else ErrorCode.UNKNOWN_LEADER_EPOCH)
         if leader is None:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            raise self._not_served()
         return leader
+
+    def _not_served(self) -> ApiError:
+        offline = self.log.offline is not None
+        return ApiError(ErrorCode.KAFKA_STORAGE_ERROR if offline else ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     # Appending
 
@@ -108,7 +112,7 @@ class Partition:
         """Raises ApiError; a log that went offline answers KAFKA_STORAGE_ERROR."""
         leader = self.leader
         if leader is None:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            raise self._not_served()
         try:
             appended = self.log.append_as_leader(batch, leader.leader_epoch, now_ms, origin=origin)
         except (DiskError, LogOffline) as problem:

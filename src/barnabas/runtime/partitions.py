@@ -107,20 +107,11 @@ class LocalPartitions:
                 continue
             partition = self._by_id.get(topic.topic_id, {}).get(number)
             if partition is None:
-                settings = settings or self._new_settings(image, topic.name)
+                settings = settings or self.settings_of(image, topic.name)
                 partition = self._open(topic, number, settings)
                 if partition is None:
                     continue
             self._apply_leadership(partition, state)
-
-    def _new_settings(self, image: MetadataImage, topic: str) -> TopicSettings:
-        settings = self.settings_of(image, topic)
-        self._warn(topic, settings)
-        return settings
-
-    def _warn(self, topic: str, settings: TopicSettings) -> None:
-        if settings.compacts:
-            self._report("compaction is not built yet: the topic keeps every record", topic=topic)
 
     def _apply_leadership(self, partition: Partition, state: PartitionImage) -> None:
         if state.leader == self._node_id:
@@ -160,9 +151,14 @@ class LocalPartitions:
         for topic, partitions in self._by_topic.items():
             if topic in image.topics and (everyone or (TOPIC_RESOURCE, topic) in delta.changed_configs):
                 settings = self.settings_of(image, topic)
-                self._warn(topic, settings)
                 for partition in partitions.values():
                     partition.update_settings(settings)
+
+    def stop_offline(self) -> None:
+        """A folder has failed: its partitions are not served until the broker is started again."""
+        for partition in list(self):
+            if partition.log.offline is not None:
+                partition.stop(ErrorCode.KAFKA_STORAGE_ERROR)
 
     # Removing
 

@@ -56,8 +56,9 @@ def sync_entries(log: Log) -> None:
 
 def store_all(log: Log) -> None:
     """Indexes and producers as a clean start expects them; nothing where nothing was written since the last."""
-    if log.is_stored and log.flushed_offset == log.log_end_offset:
-        log.epochs.store(sync=True)
+    nothing_new = log.is_stored and log.flushed_offset == log.log_end_offset
+    if nothing_new or (log.log_end_offset == log.log_start_offset and not log.active.size):
+        log.epochs.store(sync=False)  # an epoch without records: if it is lost, the next start has a higher one anyway
         return
     log.producers.end_offset = log.log_end_offset
     if log.active.size:

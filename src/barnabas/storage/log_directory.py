@@ -189,6 +189,10 @@ class LogDirectory:
     def read_high_watermarks(self) -> dict[TopicPartition, int]:
         return self._read_or_empty(checkpoints.HIGH_WATERMARKS)
 
+    def read_cleaner_offsets(self) -> dict[TopicPartition, int]:
+        """How far each log has been cleaned."""
+        return self._read_or_empty(checkpoints.CLEANER_OFFSETS)
+
     def _read_or_empty(self, name: str) -> dict[TopicPartition, int]:
         try:
             return checkpoints.read_offsets(self.disk, f"{self.path}/{name}")
@@ -215,8 +219,8 @@ class LogDirectory:
         return clean
 
     def _sync_new_folders(self) -> None:
-        """Once for all partitions, instead of once for each."""
-        new = [log for log in self.logs.values() if log.parent_unsynced]
+        """Once for all partitions, instead of once for each; those that are empty are no loss."""
+        new = [log for log in self.logs.values() if log.parent_unsynced and log.log_end_offset > log.log_start_offset]
         if new:
             self.disk.sync_directory(self.path)
         for log in new:
@@ -228,6 +232,8 @@ class LogDirectory:
         """One failing log gives the folder up: the disk under it can no longer be trusted."""
         if self.failure is None:
             self.failure = f"{log.partition}: {reason}"
+            for other in self.logs.values():
+                other.fail(f"its folder is offline since {self.failure}")
             if self._on_failure is not None:
                 self._on_failure(self, self.failure)
 

@@ -1,0 +1,99 @@
+"""Clients of other languages against a broker: ``make conformance``, each where its tool chain is.
+
+Java's kafka-clients and Kafka Streams, franz-go, kafkajs. Each program prints what it checked and ends with "all ok".
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.reliability.process import BrokerProcess
+
+HERE = Path(__file__).parent
+CACHE = Path(__file__).resolve().parents[2] / ".cache" / "conformance"
+KAFKA_VERSION = "4.3.1"
+
+
+def java_libraries() -> Path:
+    """kafka-clients and kafka-streams with what they need, fetched once with Maven."""
+    libs = CACHE / "java"
+    if not libs.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        pom = CACHE / "pom.xml"
+        pom.write_text(
+            '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion><groupId>c</groupId>'
+            "<artifactId>c</artifactId><version>1</version><dependencies><dependency><groupId>org.apache.kafka</groupId>"
+            f"<artifactId>kafka-streams</artifactId><version>{KAFKA_VERSION}</version></dependency></dependencies></project>"
+        )
+        command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={libs}"]
+        subprocess.run(command, check=True)
+    return libs
+
+
+def java(program: str) -> Callable[[str], list[str]]:
+    def command(servers: str) -> list[str]:
+        libs = java_libraries()
+        classes = CACHE / "classes"
+        subprocess.run(
+            ["javac", "-nowarn", "-cp", f"{libs}/*", "-d", str(classes), str(HERE / "java" / f"{program}.java")],
+            check=True,
+        )
+        return ["java", "-cp", f"{classes}:{libs}/*", program, servers, tempfile.mkdtemp(prefix="conformance-")]
+
+    return command
+
+
+def go(servers: str) -> list[str]:
+    folder = CACHE / "go"
+    shutil.copytree(HERE / "go", folder, dirs_exist_ok=True)
+    subprocess.run(["go", "mod", "tidy"], cwd=folder, check=True, capture_output=True)
+    subprocess.run(["go", "build", "-o", "conformance", "."], cwd=folder, check=True)
+    return [str(folder / "conformance"), servers]
+
+
+def node(servers: str) -> list[str]:
+    folder = CACHE / "node"
+    shutil.copytree(HERE / "node", folder, dirs_exist_ok=True)
+    subprocess.run(["npm", "install", "--silent", "--no-audit", "--no-fund"], cwd=folder, check=True)
+    return ["node", str(folder / "main.js"), servers]
+
+
+CLIENTS: dict[str, tuple[tuple[str, ...], Callable[[str], list[str]]]] = {
+    "java": (("java", "javac", "mvn"), java("Conformance")),
+    "streams": (("java", "javac", "mvn"), java("Streams")),
+    "go": (("go",), go),
+    "node": (("node", "npm"), node),
+}
+
+
+def run(name: str) -> bool:
+    tools, prepare = CLIENTS[name]
+    missing = [tool for tool in tools if shutil.which(tool) is None]
+    if missing:
+        print(f"{name}: skipped, {missing[0]} is not installed")
+        return True
+    with tempfile.TemporaryDirectory() as data, BrokerProcess(data) as broker:
+        command = prepare(broker.bootstrap_servers)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env={**os.environ})
+    passed = result.returncode == 0 and "all ok" in result.stdout
+    checks = result.stdout.count("ok ")
+    print(f"{name}: {'passed' if passed else 'FAILED'}, {checks} checks", flush=True)
+    if not passed:
+        print(result.stdout[-3000:], result.stderr[-3000:])
+    return passed
+
+
+def main() -> None:
+    wanted = sys.argv[1:] or list(CLIENTS)
+    outcomes = [run(name) for name in wanted]
+    sys.exit(0 if all(outcomes) else 1)
+
+
+if __name__ == "__main__":
+    main()
