@@ -4,6 +4,7 @@
     python -m bench compare --rounds 3 the comparison with librdkafka as the client
     python -m bench raw                what the broker alone costs, by a raw load generator
     python -m bench life               start, recovery after kill -9, memory
+    python -m bench groups             waiting for groups, and ten thousand partitions
     python -m bench --no-kafka         Barnabas alone
 
 Needs gcc (the load generator is a C program on the librdkafka of confluent-kafka), and for Kafka Java and Maven.
@@ -16,7 +17,7 @@ import sys
 
 from bench import report, suite, systems
 
-PARTS = ("compare", "fsync", "raw", "life")
+PARTS = ("compare", "fsync", "raw", "life", "groups")
 
 
 def main() -> None:
@@ -26,6 +27,7 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="a part of each run's messages, e.g. 0.1")
     parser.add_argument("--warm", type=float, default=45.0, help="seconds to warm Kafka")
     parser.add_argument("--gigabytes", type=float, default=1.0, help="log to recover")
+    parser.add_argument("--partitions", type=int, default=10_000, help="for the part groups")
     parser.add_argument("--no-kafka", action="store_true")
     parser.add_argument("--write", action="store_true", help="write docs/PERFORMANCE.md (the default without a part)")
     options = parser.parse_args()
@@ -44,6 +46,8 @@ def main() -> None:
         sections.append(report.table(outcomes))
     if "life" in parts:
         sections.append(report.pairs(suite.lives(kinds, int(options.gigabytes * 1e9), say)))
+    if "groups" in parts:
+        sections.append(report.pairs(suite.group_lives(kinds, options.partitions, options.rounds, say)))
     if "raw" in parts:
         sections.append(report.costs(suite.broker_cost(options.scale, say)))
     print("\n\n".join(sections))

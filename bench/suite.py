@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from bench import life, raw, rdkafka
+from bench import groups, life, raw, rdkafka
 from bench.systems import Barnabas, Kafka, System
 
 PARTITIONS = 8
@@ -198,6 +198,27 @@ def lives(
             again = life.recovery(system, 1_000, total_bytes)
             put(f"start after kill -9, {total_bytes / 1e9:.0f} GB more at 1 KB batches", kind.name, f"{again:.2f} s")
             put("memory after that load", kind.name, f"{system.memory_mb():.0f} MB")
+    return list(table.items())
+
+
+def group_lives(
+    systems: list[type[System]], partitions: int, rounds: int, say: Callable[[str], None]
+) -> list[tuple[str, dict[str, str]]]:
+    """Waiting for groups, and many partitions."""
+    table: dict[str, dict[str, str]] = {}
+    for kind in systems:
+        with kind().start() as system:
+            firsts = [groups.first_message(system, f"first-{n}") for n in range(rounds)]
+            moves = [groups.join_and_leave(system, f"moves-{n}") for n in range(rounds)]
+            found = {
+                "a new group, from subscribing to its first message": f"{statistics.median(firsts):.2f} s",
+                "a second member joins and has its share": f"{statistics.median(m[0] for m in moves):.2f} s",
+                "it leaves and the first has everything again": f"{statistics.median(m[1] for m in moves):.2f} s",
+                **groups.many_partitions(system, partitions),
+            }
+        for title, value in found.items():
+            table.setdefault(title, {})[kind.name] = value
+            say(f"{title}: {kind.name}: {value}")
     return list(table.items())
 
 
