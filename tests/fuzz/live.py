@@ -2,8 +2,8 @@
 
     python -m tests.fuzz.live --count 1000000 --seed 1
 
-Whatever arrives, the process lives on, no exception leaves a handler (the broker would say "request failed"), memory stays
-bounded, and a well-behaved client is served in between. A connection carries requests until one that the broker refuses.
+Whatever arrives, the process lives on, no exception leaves a handler (the broker would say "request failed"), memory
+stays bounded, and a well-behaved client is served in between. A connection carries requests until one is refused.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ class Requests:
         elif chance < 0.47:
             whole = random.randbytes(random.randrange(1, 200))
         if chance > 0.99:
-            return random.choice((b"\x00", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", random.randbytes(4))) + whole, False
+            wrong = random.choice((b"\x00", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", random.randbytes(4)))
+            return wrong + whole, False
         return len(whole).to_bytes(4, "big") + whole, bool(whole) and _is_readable(whole)
 
     def _sensible(self, cls: type[Message], version: int) -> Message:
@@ -212,7 +213,8 @@ def _run(broker: BrokerProcess, requests: Requests, count: int, outcomes: Counte
             next_check += CHECK_EVERY if base_bytes is not None else WARM_UP // 4
             if not quiet and outcomes["requests"]:
                 rate = outcomes["requests"] / (time.perf_counter() - start)
-                print(f"{outcomes['requests']} requests, {rate:,.0f} a second, {broker.resident_bytes >> 20} MiB", flush=True)
+                memory = broker.resident_bytes >> 20
+                print(f"{outcomes['requests']} requests, {rate:,.0f} a second, {memory} MiB", flush=True)
         frames = []
         reads_on = True
         while reads_on and len(frames) < MAX_BURST:

@@ -48,7 +48,8 @@ def test_a_frame_must_be_complete_in_time(tmp_path: Path) -> None:
             start = time.monotonic()
             with contextlib.suppress(ConnectionError):
                 for at in range(10_000):
-                    slow.send_bytes(whole[at % (len(whole) - 1) :][:1] if at < len(whole) - 1 else b"")
+                    if at < len(whole) - 1:
+                        slow.send_bytes(whole[at : at + 1])
                     quick.versions()
                     slow.socket.settimeout(0.02)
                     with contextlib.suppress(TimeoutError):
@@ -93,8 +94,8 @@ def test_a_peer_that_never_reads_costs_little_and_is_closed(tmp_path: Path) -> N
                 attacker.close()
 
 
-@pytest.mark.parametrize("behind", [b"", frame(ApiVersionsRequest(), 0) * 400_000], ids=["alone", "with-requests-behind"])
-def test_a_parked_fetch_of_a_peer_that_is_gone_is_forgotten(tmp_path: Path, behind: bytes) -> None:
+@pytest.mark.parametrize("behind", [0, 400_000], ids=["alone", "with-requests-behind"])
+def test_a_parked_fetch_of_a_peer_that_is_gone_is_forgotten(tmp_path: Path, behind: int) -> None:
     """With a full buffer behind it the connection is not read, and its end is not seen: it is idle then."""
     arguments = settings(connections_max_idle_ms=2000)
     with BrokerProcess(tmp_path, *arguments) as broker, unharmed(broker, bystander_stays=False):
@@ -103,9 +104,8 @@ def test_a_parked_fetch_of_a_peer_that_is_gone_is_forgotten(tmp_path: Path, behi
         base = broker.descriptor_count
         request = frame(fetch_request("quiet", max_wait_ms=2**31 - 1), FETCH_VERSION)
         for _ in range(20):
-            with Raw(broker.port, timeout_s=0.3) as attacker:
-                with contextlib.suppress(TimeoutError):
-                    attacker.send_bytes(request + behind)
+            with Raw(broker.port, timeout_s=0.3) as attacker, contextlib.suppress(TimeoutError):
+                attacker.send_bytes(request + frame(ApiVersionsRequest(), 0) * behind)
         wait_until(lambda: broker.descriptor_count <= base, "connections that are gone are closed")
         with Raw(broker.port) as client:
             assert client.produce("quiet").error_code == 0
@@ -145,9 +145,7 @@ def test_idle_connections_as_many_as_descriptors_allow(tmp_path: Path) -> None:
         with Raw(broker.port) as client:
             client.create("t", 20)
             with unharmed(broker):
-                crowd = []
-                for _ in range(200):  # 168 are let in, the others wait in the kernel's queue
-                    crowd.append(Raw(broker.port))
+                crowd = [Raw(broker.port) for _ in range(200)]  # 168 are let in, the others wait in the kernel's queue
                 wait_until(lambda: "accepting paused" in broker.output, "the limit is reached")
                 for number in range(20):
                     assert client.produce("t", partition=number).error_code == 0
@@ -233,7 +231,7 @@ def test_exhausted_descriptors_pause_accepting_and_it_recovers(tmp_path: Path) -
         now = broker.descriptor_count
         os.system(f"prlimit --pid {broker.pid} --nofile={now + 3}:20000")
         crowd = [Raw(broker.port) for _ in range(10)]
-        wait_until(lambda: re.search("accepting paused.*Too many open files|Too many open files", broker.output), "pause")
+        wait_until(lambda: re.search("Too many open files|Errno 24", broker.output), "accepting pauses")
         assert client.produce("t").error_code == 0
         os.system(f"prlimit --pid {broker.pid} --nofile=20000:20000")
         with Raw(broker.port) as newcomer:

@@ -229,7 +229,6 @@ def test_bombs_in_a_log_are_bounded_when_a_time_is_looked_up(tmp_path: Path, cod
             assert answer.error_code in (0, ErrorCode.CORRUPT_MESSAGE)
 
 
-@pytest.mark.xfail(run=False, reason="storage/lookup.py decodes all records of the batch: 1.6 GB and 40 s")
 def test_a_bomb_of_millions_of_records_is_bounded_when_a_time_is_looked_up(tmp_path: Path) -> None:
     """Fourteen million records of seven bytes, in a few kilobytes."""
     count = 14_000_000
@@ -324,26 +323,21 @@ def test_batches_that_lie_are_refused(client: Raw, lie: str) -> None:
 def test_an_unknown_codec_is_refused(client: Raw, codec_bits: int) -> None:
     _ensure(client, "codecs")
     answer = client.produce("codecs", header_with(PLAIN, attributes=codec_bits))
-    assert answer.error_code in (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE)
+    assert answer.error_code in (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, ErrorCode.INVALID_RECORD, 2)
 
 
 @pytest.mark.parametrize("magic", [0, 1, 3, -1])
 def test_other_formats_are_refused(client: Raw, magic: int) -> None:
     """A message set of old: offset, size, crc, magic, attributes, (timestamp,) key, value."""
     _ensure(client, "formats")
-    body = struct.pack(">bb", magic, 0) + (struct.pack(">q", 0) if magic == 1 else b"") + struct.pack(">ii5s", -1, 5, b"value")
-    message = struct.pack(">I", 0) + body
-    answer = client.produce("formats", struct.pack(">qi", 0, len(message)) + message)
-    assert answer.error_code in (
-        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-        ErrorCode.INVALID_RECORD,
-        ErrorCode.CORRUPT_MESSAGE,
-    ), ErrorCode(answer.error_code).name
+    timestamp = struct.pack(">q", 0) if magic == 1 else b""
+    message = struct.pack(">Ibb", 0, magic, 0) + timestamp + struct.pack(">ii5s", -1, 5, b"value")
     long = bytearray(PLAIN)
     struct.pack_into(">b", long, 16, magic)
-    answer = client.produce("formats", bytes(long))
     expected = (ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE)
-    assert answer.error_code in expected, ErrorCode(answer.error_code).name
+    for records in (struct.pack(">qi", 0, len(message)) + message, bytes(long)):
+        answer = client.produce("formats", records)
+        assert answer.error_code in expected, ErrorCode(answer.error_code).name
 
 
 def test_invalid_acks_are_refused(client: Raw) -> None:
@@ -460,7 +454,8 @@ def test_partitions_that_cannot_be_added(client: Raw) -> None:
 
 def test_settings_that_cannot_be(client: Raw) -> None:
     _ensure(client, "set")
-    for name, value in (("no.such", "1"), ("retention.ms", "x"), ("max.message.bytes", "-5"), ("compression.type", "rar")):
+    wrong = {"no.such": "1", "retention.ms": "x", "max.message.bytes": "-5", "compression.type": "rar"}
+    for name, value in wrong.items():
         request = IncrementalAlterConfigsRequest(
             resources=[AlterConfigsResource(2, "set", [AlterableConfig(name, 0, value)])]
         )

@@ -127,4 +127,6 @@ class BrokerProcess:
 
     def __exit__(self, *_: object) -> None:
         self.kill()
+
+    def __del__(self) -> None:
         self._output.close()

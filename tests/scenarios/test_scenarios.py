@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 
 import pytest
 
+from tests.scenarios.group_commands import GroupScenario
 from tests.scenarios.metadata_commands import MetadataScenario
 from tests.scenarios.raft_commands import RaftScenario
 
@@ -28,7 +29,11 @@ class Scenario(Protocol):
         """What the machine answers to a command of one or more lines."""
 
 
-MACHINES: dict[str, Callable[[], Scenario]] = {"metadata": MetadataScenario, "raft": RaftScenario}
+MACHINES: dict[str, Callable[[], Scenario]] = {
+    "group": GroupScenario,
+    "metadata": MetadataScenario,
+    "raft": RaftScenario,
+}
 
 
 class Step(NamedTuple):

@@ -9,7 +9,6 @@ from typing import Any
 from barnabas.app import limits
 from barnabas.app.node import Node, Report
 from barnabas.app.settings_loader import LoadedSettings
-from barnabas.wire import walk
 
 
 def assemble(
@@ -21,8 +20,6 @@ def assemble(
     on_failure: Callable[[str], None],
 ) -> Node:
     settings = loaded.settings
-    if settings.portable:
-        walk.use(native=False)
     files, connections = limits.shares(settings.open_files)
     return Node(
         settings=settings,

@@ -126,3 +126,28 @@ def _bind(address: Address, told: Address | None) -> BoundListener:
             f"advertised.listeners gives {told.host or 'no host'} for {told.name}: clients need a real address."
         )
     return BoundListener(actual, Endpoint(address.name, told.host, told.port or port), sock)
+
+
+def listen(bound: BoundListener, backlog: int) -> None:
+    """Lets clients in. Two processes may have bound the same port; the first to listen has it."""
+    try:
+        bound.socket.listen(backlog)
+    except OSError as problem:
+        raise StartError(f"Cannot listen on {bound.address}: {(problem.strerror or str(problem)).lower()}.") from None
+
+
+def limits_by_address(settings: BrokerSettings) -> dict[str, int]:
+    """max.connections.per.ip.overrides as Kafka reads it: names of hosts stand for their addresses."""
+    limits = {}
+    for entry in filter(None, map(str.strip, settings.max_connections_per_ip_overrides.split(","))):
+        host, _, number = entry.rpartition(":")
+        try:
+            address = socket.getaddrinfo(host.strip("[]"), None)[0][4][0] if host else ""
+        except (OSError, UnicodeError):
+            address = ""
+        if not address or not number.isdecimal():
+            raise StartError(
+                f"Invalid value {entry} for configuration max.connections.per.ip.overrides: write HOST:NUMBER."
+            )
+        limits[str(address)] = int(number)
+    return limits

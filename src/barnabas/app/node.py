@@ -17,8 +17,9 @@ from typing import Any
 from barnabas.app import adoption
 from barnabas.app import format as formatting
 from barnabas.app.clock import LoopClock
+from barnabas.app.compaction import Compaction
 from barnabas.app.errors import StartError
-from barnabas.app.listeners import BoundListener, bind, controller_endpoint
+from barnabas.app.listeners import BoundListener, bind, controller_endpoint, limits_by_address, listen
 from barnabas.app.read_ahead import ReadAhead
 from barnabas.broker import apis
 from barnabas.broker.context import Broker
@@ -106,6 +107,7 @@ class Node:
         self._checkpoint_at_ms = self._clock.monotonic_ms() + settings.log_flush_offset_checkpoint_interval_ms
         self._serving = False
         self._stopped = False
+        self._compaction: Compaction | None = None
         self._roots = [os.path.abspath(path) for path in settings.data_directories]
         self._directories = [LogDirectory(disk, root, on_failure=self._directory_failed) for root in self._roots]
         options = LogOptions(
@@ -120,10 +122,12 @@ class Node:
     async def start(self) -> None:
         """Raises StartError for what a person can mend."""
         try:
+            self._limits = self._connection_limits()
             self.bound = bind(self.settings)
             self._lock()
             self._open()
             await self._join()
+            self._listen()
         except (
             DiskError,
             LogOffline,
@@ -137,8 +141,8 @@ class Node:
         except BaseException:
             self._abandon()
             raise
-        self._listen()
-        self._later(UPKEEP_S, self._on_upkeep)
+        self._later(self._upkeep_s, self._on_upkeep)
+        self._compact()
 
     def _lock(self) -> None:
         try:
@@ -340,16 +344,15 @@ class Node:
     # Listening
 
     def _listen(self) -> None:
-        limits = self._limits()
         served = {api.key: self._api(api) for api in apis.SERVED}
         for bound in self.bound:
-            bound.socket.listen(self.settings.socket_listen_backlog_size)
+            listen(bound, self.settings.socket_listen_backlog_size)
             listener = Listener(
                 name=bound.address.name,
                 sock=bound.socket,
                 loop=self._loop,
                 apis=served,
-                limits=limits,
+                limits=self._limits,
                 read_ahead=self._read_ahead,
                 log=self._report,
                 sendfile=hasattr(os, "sendfile") and not self.settings.portable,
@@ -368,23 +371,31 @@ class Node:
             pipelined=served.key == 0,
         )
 
-    def _limits(self) -> ConnectionLimits:
+    def _connection_limits(self) -> ConnectionLimits:
         settings = self.settings
-        overrides = {}
-        for entry in filter(None, settings.max_connections_per_ip_overrides.split(",")):
-            host, _, number = entry.strip().rpartition(":")
-            overrides[host] = int(number)
         return ConnectionLimits(
             max_frame_bytes=settings.socket_request_max_bytes,
             max_connections=min(settings.max_connections, self._descriptors),
             max_connections_per_ip=settings.max_connections_per_ip,
-            max_connections_per_ip_overrides=overrides,
+            max_connections_per_ip_overrides=limits_by_address(settings),
             max_idle_ms=settings.connections_max_idle_ms,
             frame_timeout_ms=settings.frame_timeout_ms,
             max_buffered_bytes=settings.queued_max_request_bytes if settings.queued_max_request_bytes > 0 else 1 << 62,
         )
 
     # Upkeep
+
+    def _compact(self) -> None:
+        self._compaction = Compaction(
+            settings=self.settings,
+            partitions=self.broker.partitions,
+            logs=self._logs,
+            disk=self._disk,
+            loop=self._loop,
+            clock=self._clock,
+            random=self._random,
+            report=self._report,
+        )
 
     def _later(self, seconds: float, callback: Callable[[], None]) -> None:
         self._timers = [timer for timer in self._timers if not timer.cancelled() and timer.when() > self._loop.time()]
@@ -402,8 +413,11 @@ class Node:
             self._write_checkpoints()
         self._logs.sweep(self._clock.now_ms())
         self.broker.groups.upkeep()
-        interval_s = min(UPKEEP_S, self.settings.log_retention_check_interval_ms / 1000)
-        self._later(interval_s, self._on_upkeep)
+        self._later(self._upkeep_s, self._on_upkeep)
+
+    @property
+    def _upkeep_s(self) -> float:
+        return min(UPKEEP_S, self.settings.log_retention_check_interval_ms / 1000)
 
     def _write_checkpoints(self) -> None:
         try:
@@ -460,11 +474,16 @@ class Node:
         self._report("a data folder is offline", folder=directory.path, reason=reason)
         if all(each.failure is not None for each in self._directories) or directory is self._directories[0]:
             self._on_failure(f"The data folder {directory.path} failed: {reason}")
+        elif self._serving:
+            self.broker.partitions.stop_offline()
 
-    async def stop(self) -> None:
-        """A clean stop: no new connections, leadership given up, everything synced, the marker written."""
+    async def stop(self) -> bool:
+        """A clean stop: no new connections, leadership given up, everything synced, the marker written.
+
+        False where the disk did not let it be clean: nothing acknowledged is lost, but the next start has to look.
+        """
         if self._stopped:
-            return
+            return True
         self._stopped = True
         for listener in self.listeners:
             listener.stop_accepting()
@@ -475,7 +494,8 @@ class Node:
                     await self._ask(self._heartbeat(want_shut_down=True))
             except (StartError, TimeoutError):
                 break
-        self._close(high_watermarks)
+        self._end_connections()
+        return self._close_logs(high_watermarks)
 
     def abort(self) -> None:
         """Stops at once, as a crash would: nothing is marked clean."""
@@ -485,25 +505,28 @@ class Node:
             directory.failure = directory.failure or "aborted"
         self._close_logs(None)
 
-    def _close(self, high_watermarks: dict[TopicPartition, int] | None) -> None:
-        self._end_connections()
-        self._close_logs(high_watermarks)
-
     def _end_connections(self) -> None:
         for timer in self._timers:
             timer.cancel()
         for listener in self.listeners:
             listener.close()
 
-    def _close_logs(self, high_watermarks: dict[TopicPartition, int] | None) -> None:
+    def _close_logs(self, high_watermarks: dict[TopicPartition, int] | None) -> bool:
+        if self._compaction is not None:
+            self._compaction.close()
         self._read_ahead.close()
         log = self.controller.driver.log
         try:
             log.close(clean=high_watermarks is not None)
         except (DiskError, LogOffline) as problem:
             self._report("the metadata log could not be closed", reason=str(problem))
-        self._logs.close(broker_epoch=self.broker_epoch, high_watermarks=high_watermarks)
+        clean = False
+        try:
+            clean = self._logs.close(broker_epoch=self.broker_epoch, high_watermarks=high_watermarks)
+        except DiskError as problem:
+            self._report("the logs could not be marked as closed", reason=str(problem))
         self._disk.close()
+        return clean
 
     def _abandon(self) -> None:
         """The start failed: give back what was taken."""

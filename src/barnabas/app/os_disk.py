@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 from barnabas.model.ports import Bytes, DiskError, File, FileMissing
 
 MAX_OPEN_FILES = 4096
+THREAD_OPEN_FILES = 32
 MAX_PROBES = 8
 """A range is probed for being cached in at most this many places."""
 
@@ -472,6 +473,13 @@ class OsDisk:
         return state.f_blocks * state.f_frsize, state.f_bavail * state.f_frsize
 
     # Beyond the port
+
+    def for_thread(self) -> OsDisk:
+        """The same files for another thread, which has its own descriptors and closes them with ``close_thread``."""
+        return OsDisk(max_open_files=THREAD_OPEN_FILES, fallbacks=self.fallocate is None)
+
+    def close_thread(self) -> None:
+        self.close()
 
     def lock(self, path: str) -> bool:
         """Takes an exclusive lock on a file, created where missing; False where another process has it."""

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from barnabas.broker.context import Broker, Request
 from barnabas.core.group.turn import GroupRequest
-from barnabas.model.errors import ApiError
+from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.wire.schema import Message
+
+_TOLD = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+}
+_TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE)
+
+
+def told(problem: ApiError, too_large: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR) -> ErrorCode:
+    """What a client is told of an append that failed: whatever makes it look for the coordinator again, as in Kafka."""
+    return too_large if problem.code in _TOO_LARGE else _TOLD.get(problem.code, problem.code)
 
 
 def wrapped(broker: Broker, exchange: Request, message: Message) -> GroupRequest:
@@ -34,3 +48,25 @@ def ask(
             exchange.reply(response if finished is None else finished(response))
 
     broker.groups.submit(group_id, wrapped(broker, exchange, message), answered)
+
+
+def ask_each(
+    broker: Broker,
+    exchange: Request,
+    asked: Sequence[tuple[str, Message]],
+    then: Callable[[list[Any]], Message],
+) -> None:
+    """Asks about several groups, each of its own shard; replies with what ``then`` makes of all answers, in order."""
+    answers: dict[int, Any] = {}
+
+    def answered(slot: int, response: Any) -> None:
+        answers[slot] = response
+        if len(answers) == len(asked):
+            exchange.reply(then([answers[number] for number in range(len(asked))]))
+
+    for slot, (group_id, message) in enumerate(asked):
+        broker.groups.submit(
+            group_id,
+            wrapped(broker, exchange, message),
+            lambda response, slot=slot: answered(slot, response),  # type: ignore[misc]
+        )

@@ -21,3 +21,5 @@ class Decision:
     """(name, monotonic deadline): the runtime calls ``decide`` with the timer's name then."""
     effects: Sequence[Any] = ()
     """What the runtime is asked to do outside, once the records are committed."""
+    in_memory: bool = False
+    """What is not durable has changed too, and must be loaded anew should the records not be appended."""

@@ -24,6 +24,7 @@ from barnabas.model.topic_settings import TopicSettings
 
 HOUR_MS = 3600 * 1000
 MINUTE_MS = 60 * 1000
+DOUBLE_MAX = 1.7976931348623157e308
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +168,37 @@ class BrokerSettings(Settings):
         SettingType.LONG,
         300000,
         "How often old segments are looked for.",
+        at_least(1),
+    )
+    log_cleaner_enable: bool = setting(
+        "log.cleaner.enable", SettingType.BOOLEAN, True, "Whether topics with cleanup.policy=compact are compacted."
+    )
+    log_cleaner_backoff_ms: int = setting(
+        "log.cleaner.backoff.ms",
+        SettingType.LONG,
+        15000,
+        "How often the dirtiest log is looked for while there is none to compact.",
+        at_least(0),
+    )
+    log_cleaner_dedupe_buffer_size: int = setting(
+        "log.cleaner.dedupe.buffer.size",
+        SettingType.LONG,
+        134217728,
+        "Memory for the latest offsets of keys during one compaction: 24 bytes a key, nine tenths of them used.",
+        at_least(1 << 20),
+    )
+    log_cleaner_io_buffer_size: int = setting(
+        "log.cleaner.io.buffer.size",
+        SettingType.INT,
+        524288,
+        "Bytes that a compaction reads and writes at a time.",
+        at_least(1024),
+    )
+    log_cleaner_io_max_bytes_per_second: float = setting(
+        "log.cleaner.io.max.bytes.per.second",
+        SettingType.DOUBLE,
+        DOUBLE_MAX,
+        "Compaction reads and writes no more than this in all.",
         at_least(1),
     )
     log_flush_offset_checkpoint_interval_ms: int = setting(

@@ -100,12 +100,7 @@ WITHOUT_EFFECT = frozenset(
     kafka.metrics.polling.interval.secs
     kafka.metrics.reporters
     leader.imbalance.check.interval.seconds
-    log.cleaner.backoff.ms
-    log.cleaner.dedupe.buffer.size
-    log.cleaner.enable
     log.cleaner.io.buffer.load.factor
-    log.cleaner.io.buffer.size
-    log.cleaner.io.max.bytes.per.second
     log.cleaner.threads
     log.dir.failure.timeout.ms
     log.flush.scheduler.interval.ms

@@ -76,6 +76,8 @@ class Setting:
             return "true" if value else "false"
         if isinstance(value, tuple):
             return ",".join(value)
+        if isinstance(value, float):
+            return str(value).replace("e+", "E")
         return str(value)
 
 

@@ -31,7 +31,8 @@ MAX_QUEUED_BYTES = 1 << 20
 """Replies that the peer has not read; beyond this its requests wait. File ranges count by their size."""
 COPY_LIMIT = 128 << 10
 """File ranges up to this are read and sent with their neighbours; above, sendfile is cheaper."""
-ALWAYS = 1 << 62
+PIECE_BYTES = 256 << 10
+"""Where there is no sendfile, larger ranges are read and sent in pieces: a peer that never reads holds one at most."""
 SENDFILE_CHUNK = 4 << 20
 MAX_GATHERED = 64
 FIRST_BUFFER_LIMIT = 1 << 20
@@ -57,7 +58,6 @@ class Connection:
         self._apis = listener.apis
         self._socket = sock
         self._fd = sock.fileno()
-        self._copy_limit = COPY_LIMIT if listener.sendfile else ALWAYS
         self._buffer: bytearray | None = None
         self._view = memoryview(b"")
         self._start = 0
@@ -325,7 +325,7 @@ class Connection:
         while out and len(gathered) < MAX_GATHERED:
             chunk = out[0]
             if not isinstance(chunk, bytes | bytearray | memoryview):
-                chunk = _read_small(chunk) if chunk.size <= self._copy_limit else None
+                chunk = _read_small(chunk) if chunk.size <= COPY_LIMIT else None
                 if chunk is None:
                     break
             gathered.append(chunk)
@@ -347,7 +347,7 @@ class Connection:
         return sent
 
     def _send_range(self, chunk: Any) -> int:
-        if chunk.size <= self._copy_limit:
+        if chunk.size <= COPY_LIMIT:
             data = _read_small(chunk)
             if data is not None:
                 self._out[0] = data
@@ -359,10 +359,13 @@ class Connection:
         return -1
 
     def _send_file(self, chunk: Any) -> int:
-        try:
-            sent = os.sendfile(self._fd, chunk.file.fileno(), chunk.position, min(chunk.size, SENDFILE_CHUNK))
-        finally:
-            chunk.file.release_fileno()
+        if self._listener.sendfile:
+            try:
+                sent = os.sendfile(self._fd, chunk.file.fileno(), chunk.position, min(chunk.size, SENDFILE_CHUNK))
+            finally:
+                chunk.file.release_fileno()
+        else:
+            sent = os.write(self._fd, chunk.file.read(min(chunk.size, PIECE_BYTES), chunk.position))
         if sent == 0:
             raise DiskError("sendfile", chunk.file.path, f"ends before {chunk.position + chunk.size}")
         chunk.position += sent

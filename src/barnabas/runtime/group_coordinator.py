@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from barnabas.core.group import records as framing
 from barnabas.core.group.machine import GroupMachine, Tick, TopicsDeleted
-from barnabas.core.group.records import GroupRecord
 from barnabas.core.group.turn import GroupPolicy, GroupRequest
 from barnabas.core.metadata.delta import MetadataDelta
 from barnabas.core.metadata.image import MetadataImage
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.model.ids import OFFSETS_TOPIC
-from barnabas.model.ports import Clock, Random
+from barnabas.model.ports import Clock, DiskError, Random
+from barnabas.runtime.group_log import UNREADABLE, PartitionJournal, replay_log
 from barnabas.runtime.partition import Partition
 from barnabas.runtime.partitions import LocalPartitions
-from barnabas.runtime.shard import Journaled, Shard, Then
-from barnabas.storage.producer_state import Origin
-from barnabas.wire import batch
-from barnabas.wire.records import BatchBuilder, decode_batch
-from barnabas.wire.schema import DecodeError
+from barnabas.runtime.shard import Shard, Then
+from barnabas.storage.errors import LogOffline
 
-LOAD_BYTES = 8 << 20
 TICK_MS = 250
 """How closely sessions and rebalances are timed."""
 
@@ -30,7 +25,7 @@ Report = Callable[..., None]
 
 def java_hash(text: str) -> int:
     """String.hashCode of Java, over UTF-16 code units."""
-    units = text.encode("utf-16-be")
+    units = text.encode("utf-16-be", "surrogatepass")
     value = 0
     for position in range(0, len(units), 2):
         value = (31 * value + (units[position] << 8 | units[position + 1])) & 0xFFFFFFFF
@@ -41,55 +36,33 @@ def partition_of(group_id: str, partition_count: int) -> int:
     return (java_hash(group_id) & 0x7FFFFFFF) % partition_count
 
 
-class PartitionJournal:
-    """A partition as the log of a shard."""
-
-    def __init__(self, partition: Partition, clock: Clock, on_high_watermark: Callable[[], None]) -> None:
-        self._partition = partition
-        self._clock = clock
-        self._on_high_watermark = on_high_watermark
-
-    @property
-    def log_end_offset(self) -> int:
-        return self._partition.log.log_end_offset
-
-    @property
-    def high_watermark(self) -> int:
-        return self._partition.high_watermark
-
-    def append(self, appended: Sequence[GroupRecord]) -> Journaled:
-        now_ms = self._clock.now_ms()
-        builder = BatchBuilder()
-        for record in appended:
-            key, value = framing.encode(record)
-            builder.append(now_ms, key, value)
-        encoded = memoryview(bytearray(builder.build()))
-        told = self._partition.append(encoded, now_ms, Origin.COORDINATOR)
-        if told.last_offset >= self._partition.high_watermark:
-            self._partition.when_committed(told.last_offset, lambda _: self._on_high_watermark())
-        return Journaled(told.last_offset + 1, self._partition.leader_epoch, now_ms)
-
-
 class GroupShard:
     """One partition of the offsets topic: its machine, loaded from its log."""
 
-    def __init__(self, partition: Partition, policy: GroupPolicy, clock: Clock, random: Random) -> None:
+    def __init__(self, partition: Partition, policy: GroupPolicy, clock: Clock, random: Random, report: Report) -> None:
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
         self._policy = policy
         self._clock = clock
         self._random = random
+        self._report = report
         self._is_ticking = False
         self._closed = False
         self._load()
 
     def _load(self) -> None:
-        self.machine = GroupMachine(self._policy, self._random)
-        for records in read_records(self.partition):
-            self.machine.replay(records, next_offset=0, raft_epoch=0, timestamp_ms=0)
-        self.machine.loaded(self._clock.monotonic_ms())
+        """Where the log cannot be read, nobody is served here: the groups of this partition only."""
+        machine = GroupMachine(self._policy, self._random)
         journal = PartitionJournal(self.partition, self._clock, self._advance)
-        self._shard = Shard(self.machine, journal, self._clock, on_failed_append=self._reload)
+        shard = Shard(machine, journal, self._clock, on_failed_append=self._reload)
+        try:
+            replay_log(self.partition.log, machine)
+        except (DiskError, LogOffline, *UNREADABLE) as problem:
+            self._report("groups cannot be loaded", partition=str(self.partition.name), reason=str(problem))
+            machine = GroupMachine(self._policy, self._random)
+            shard.fail(ApiError(ErrorCode.NOT_COORDINATOR, str(problem)))
+        machine.loaded(self._clock.monotonic_ms(), self._clock.now_ms())
+        self.machine, self._shard = machine, shard
         self._tick_later()
 
     def _advance(self) -> None:
@@ -128,35 +101,6 @@ class GroupShard:
         self._shard.fail(ApiError(code))
 
 
-def read_records(partition: Partition) -> Sequence[list[GroupRecord]]:
-    """What the log holds, batch by batch, oldest first. Records that cannot be read are passed over, as in Kafka."""
-    log = partition.log
-    offset = log.log_start_offset
-    found = []
-    while offset < log.log_end_offset:
-        result = log.read(offset, LOAD_BYTES)
-        if result.records is None:
-            break
-        content = result.records.read()
-        for position, header in batch.iterate(content):
-            if not header.is_control:
-                found.append(_decoded(content, position))
-        offset = result.next_offset
-    return found
-
-
-def _decoded(content: bytes, position: int) -> list[GroupRecord]:
-    records = []
-    for record in decode_batch(content, position):
-        try:
-            decoded = framing.decode(record.key, record.value)
-        except DecodeError:
-            continue
-        if decoded is not None:
-            records.append(decoded)
-    return records
-
-
 class GroupCoordinator:
     def __init__(
         self, *, partitions: LocalPartitions, policy: GroupPolicy, clock: Clock, random: Random, report: Report
@@ -176,16 +120,22 @@ class GroupCoordinator:
         for number in [n for n, shard in self._shards.items() if not self._leads(n, shard)]:
             self._shards.pop(number).close()
         for number in range(self._partition_count):
-            partition = self._partitions.get(OFFSETS_TOPIC, number)
+            partition = self._partition(number)
             if number not in self._shards and partition is not None and partition.leader is not None:
-                self._shards[number] = GroupShard(partition, self._policy, self._clock, self._random)
+                self._shards[number] = GroupShard(partition, self._policy, self._clock, self._random, self._report)
         if delta is not None and delta.removed_topics:
-            gone = tuple(sorted(removed.name for removed in delta.removed_topics.values()))
+            gone = tuple(sorted((removed.name, removed.topic_id) for removed in delta.removed_topics.values()))
             for shard in self._shards.values():
                 shard.submit(TopicsDeleted(gone), lambda _: None)
 
+    def _partition(self, number: int) -> Partition | None:
+        try:
+            return self._partitions.get(OFFSETS_TOPIC, number)
+        except ApiError:
+            return None  # its log cannot be opened, which is reported there
+
     def _leads(self, number: int, shard: GroupShard) -> bool:
-        partition = self._partitions.get(OFFSETS_TOPIC, number)
+        partition = self._partition(number)
         return (
             partition is shard.partition
             and partition.leader_epoch == shard.leader_epoch

@@ -198,6 +198,8 @@ class Partition:
             self.flush()
         else:
             self._advance(self.log.log_end_offset)
+            if self.log.has_unflushed_segments:
+                self.flush()  # another segment has rolled meanwhile
 
     # Reading
 

@@ -85,25 +85,27 @@ class Shard:
             then(problem)
             return
         replies = [(_as_then(token), response) for token, response in decision.replies]
+        before = self._journal.log_end_offset
         try:
             committed = self._append(decision.records) if decision.records else None
         except (ApiError, DiskError) as problem:
             # The journal has nothing of the decision, and durable state has not changed: the next one may succeed.
-            self._not_appended(replies, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem)))
+            is_torn = self._journal.log_end_offset != before
+            self._not_appended(replies, _as_api_error(problem), decision.in_memory or is_torn)
             return
         except LogOffline as problem:
-            failure = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem))
-            self._not_appended(replies, failure)
+            failure = _as_api_error(problem)
             self.fail(failure)
+            self._not_appended(replies, failure, reload=True)
             return
         self._waiting.append(_Waiting(self._journal.log_end_offset, replies, committed))
         self.advance()
 
-    def _not_appended(self, replies: list[tuple[Then, Any]], problem: ApiError) -> None:
+    def _not_appended(self, replies: list[tuple[Then, Any]], problem: ApiError, reload: bool) -> None:
+        if reload and self._on_failed_append is not None:
+            self._on_failed_append()
         for then, _ in replies:
             then(problem)
-        if self._on_failed_append is not None:
-            self._on_failed_append()
 
     def _append(self, records: Sequence[Any]) -> Callable[[], None] | None:
         journaled = self._journal.append(records)
@@ -134,6 +136,10 @@ class Shard:
         for entry in waiting:
             for then, _ in entry.replies:
                 then(problem)
+
+
+def _as_api_error(problem: Exception) -> ApiError:
+    return problem if isinstance(problem, ApiError) else ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem))
 
 
 def _as_then(token: object) -> Then:

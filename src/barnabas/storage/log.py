@@ -95,6 +95,8 @@ class Log:
         self.doomed: list[tuple[int, str]] = []  # (when to remove, path) of files renamed to .deleted
         self.parent_unsynced = False  # the partition's folder itself is new
         self.is_stored = False  # indexes and producers on the disk are those of the log's end
+        self.clean_base = -1  # the active segment's base offset when all before it was last found clean
+        self.is_being_cleaned = False  # the cleaner reads the closed segments: they are not deleted meanwhile
         self.truncations = 0
         self.now_ms = 0  # the latest time that a caller has told
         self.oldest_unflushed_ms = 0
@@ -142,7 +144,9 @@ class Log:
         self.rules = BatchRules(settings, self.validation)
         self.limits = RollLimits(
             segment_bytes=settings.segment_bytes,
-            segment_ms=settings.segment_ms,
+            segment_ms=min(settings.segment_ms, settings.max_compaction_lag_ms)
+            if settings.compacts
+            else settings.segment_ms,
             segment_index_bytes=settings.segment_index_bytes,
         )
         if self.segments:

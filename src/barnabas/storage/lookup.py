@@ -9,10 +9,14 @@ from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.storage.segment import Segment
 from barnabas.wire.batch import BatchHeader, CorruptBatch, InvalidRecord, UnsupportedCodec
 from barnabas.wire.compression import DecompressionError
-from barnabas.wire.records import MAX_DECOMPRESSED_BYTES, Record, decode_batch
+from barnabas.wire.records import MAX_DECOMPRESSED_BYTES, Record, iterate_payload, payload
 
 if TYPE_CHECKING:
     from barnabas.storage.log import Log
+
+MAX_LOOKED_AT = 100_000
+"""Records of one batch that are looked at one by one. No producer makes larger batches; of one that does, a reader is
+given an earlier record than it asked for, which skips nothing."""
 
 
 class TimestampOffset(NamedTuple):
@@ -70,10 +74,10 @@ def _first(
 ) -> TimestampOffset | None:
     batch = segment.open_log().read(header.size, position)
     try:
-        records = decode_batch(batch, max_bytes=MAX_DECOMPRESSED_BYTES)
+        data = payload(batch, 0, header, max_bytes=MAX_DECOMPRESSED_BYTES)
+        for index, record in enumerate(iterate_payload(header, data)):
+            if wanted(record) or index == MAX_LOOKED_AT:
+                return TimestampOffset(record.offset, record.timestamp, header.leader_epoch)
     except (CorruptBatch, InvalidRecord, UnsupportedCodec, DecompressionError) as error:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"the batch at {header.base_offset}: {error}") from None
-    for record in records:
-        if wanted(record):
-            return TimestampOffset(record.offset, record.timestamp, header.leader_epoch)
     return None

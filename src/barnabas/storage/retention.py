@@ -48,7 +48,12 @@ def delete_old_segments(log: Log, now_ms: int, high_watermark: int) -> int:
 
 
 def _delete_while(log: Log, now_ms: int, high_watermark: int, condition: Callable[[Segment], bool]) -> int:
-    """Deletes from the oldest segment on, below the high watermark, while the condition holds."""
+    """Deletes from the oldest segment on, below the high watermark, while the condition holds.
+
+    None while the cleaner is at work on the log: what is due is still due when it has finished.
+    """
+    if log.is_being_cleaned:
+        return 0
     count = 0
     for segment in log.segments:
         if not segment.size and segment is log.active:

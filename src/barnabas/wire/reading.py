@@ -49,6 +49,10 @@ def varint(buffer: Buffer, offset: int, first: int) -> tuple[int, int]:
     raise DecodeError("a varint is longer than 32 bits")
 
 
+MAX_TAGGED_FIELDS = 1000
+"""Of one struct. Kafka has five at most; unknown ones are skipped one by one, which a million of them makes felt."""
+
+
 def string_length(buffer: Buffer, offset: int, first: int) -> tuple[int, int]:
     length, offset = varint(buffer, offset, first)
     if length > LONGEST_STRING + 1:
@@ -61,7 +65,7 @@ def tag_count(buffer: Buffer, offset: int, first: int, end: int) -> tuple[int, i
     count = first
     if count > 127:
         count, offset = varint(buffer, offset, first)
-    if 2 * count > end - offset:
+    if 2 * count > end - offset or count > MAX_TAGGED_FIELDS:
         raise DecodeError(f"{count} tagged fields in {end - offset} bytes")
     return count, offset
 

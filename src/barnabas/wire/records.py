@@ -8,7 +8,7 @@ Decoding trusts the checksum to have been looked at (``batch.check_crc``), but n
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from struct import Struct, error
 from typing import NamedTuple, TypeAlias
@@ -53,21 +53,24 @@ def payload(buffer: Buffer, position: int, header: BatchHeader, *, max_bytes: in
 
 def decode_payload(header: BatchHeader, data: bytes) -> list[Record]:
     """``data`` is what ``payload`` returned for the batch of ``header``."""
+    return list(iterate_payload(header, data))
+
+
+def iterate_payload(header: BatchHeader, data: bytes) -> Iterator[Record]:
+    """As ``decode_payload``, one record at a time: millions of them fit into a batch of a few kilobytes."""
     count = header.record_count
     if count < 0 or count * batches.SMALLEST_RECORD > len(data):
         raise InvalidRecord(f"{count} records in {len(data)} bytes")
     fixed_timestamp = header.max_timestamp if header.is_log_append_time else None
-    found: list[Record] = []
     position = 0
     for index in range(count):
         try:
             record, position = _read_record(data, position, header.base_offset, header.base_timestamp, fixed_timestamp)
         except (IndexError, ValueError) as reason:
             raise InvalidRecord(str(reason), index) from None
-        found.append(record)
+        yield record
     if position != len(data):
         raise InvalidRecord(f"{len(data) - position} bytes after the last record")
-    return found
 
 
 def _read_record(

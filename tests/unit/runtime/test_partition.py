@@ -94,4 +94,4 @@ def test_a_flush_that_cannot_begin_answers_those_who_wait() -> None:
     disk.fail_next(count=1000)
     partition.flush()
     assert outcomes == [ErrorCode.KAFKA_STORAGE_ERROR]
-    assert refused(partition.check_leader) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert refused(partition.check_leader) is ErrorCode.KAFKA_STORAGE_ERROR

@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "topic": ("topic", "topic", "Create, list, describe, alter and delete topics."),
     "produce": ("produce", "produce", "Send lines as messages."),
     "consume": ("consume", "consume", "Print messages."),
+    "group": ("group", "group", "List, describe, reset and delete consumer groups."),
     "log": ("log_dump", "log", "Look into segment files and verify them."),
     "wire": ("wire", "wire", "Decode and encode protocol messages."),
     "adopt": ("adopt", "adopt", "Take over the folder of a single-node Kafka."),

@@ -37,7 +37,7 @@ class Plan(NamedTuple):
 
 
 def consume(topic: str, style: str, bootstrap: str, options: dict[str, Any]) -> None:
-    show = _format(style)
+    show = style_of(style)
     out = sys.stdout.buffer
     try:
         with Client(bootstrap) as client:
@@ -131,7 +131,7 @@ def _print_all(
     out.flush()
 
 
-def _format(style: str) -> Format:
+def style_of(style: str) -> Format:
     if style == "json":
         return _as_json
     if style == "full":

@@ -75,9 +75,12 @@ def serve(
 def _run(config: str | None, given: list[tuple[str, str]], *, memory: bool) -> int:
     from barnabas.app import limits, settings_loader  # noqa: PLC0415 -- --help needs none of it
     from barnabas.app.loops import new_event_loop  # noqa: PLC0415
+    from barnabas.wire import walk  # noqa: PLC0415
 
     loaded = settings_loader.load(file=config, environment=os.environ, given=given)
     limits.raise_limit()
+    if loaded.settings.portable:
+        walk.use(native=False)  # of the whole process, which is ours
     loop = new_event_loop(loaded.settings.event_loop)
     try:
         return loop.run_until_complete(_serve(loop, loaded, memory=memory))
@@ -111,7 +114,9 @@ async def _serve(loop: asyncio.AbstractEventLoop, loaded: Any, *, memory: bool) 
         node.abort()
         return 1
     click.echo("stopping")
-    await node.stop()
+    if not await node.stop():
+        click.echo("barnabas: Stopped, but the disk did not let it be clean: the next start checks the logs.", err=True)
+        return 1
     click.echo("stopped cleanly")
     return 0
 

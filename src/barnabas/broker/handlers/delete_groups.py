@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from barnabas.broker.context import Broker, Request
-from barnabas.broker.grouping import wrapped
+from barnabas.broker.grouping import ask_each, told
 from barnabas.model.errors import ApiError
 from barnabas.wire.api.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
@@ -12,21 +14,16 @@ def handle(broker: Broker, exchange: Request, request: DeleteGroupsRequest) -> D
     names = list(dict.fromkeys(request.groups_names))
     if not names:
         return DeleteGroupsResponse()
-    results: list[DeletableGroupResult] = []
 
-    def answered(name: str, response: object) -> None:
-        if isinstance(response, ApiError):
-            results.append(DeletableGroupResult(name, response.code))
-        else:
-            assert isinstance(response, DeleteGroupsResponse)
-            results.extend(response.results)
-        if len(results) == len(names):
-            exchange.reply(DeleteGroupsResponse(results=results))
+    def finished(answers: list[Any]) -> DeleteGroupsResponse:
+        return DeleteGroupsResponse(results=[_result(*pair) for pair in zip(names, answers, strict=True)])
 
-    for name in names:
-        broker.groups.submit(
-            name,
-            wrapped(broker, exchange, DeleteGroupsRequest(groups_names=[name])),
-            lambda response, name=name: answered(name, response),  # type: ignore[misc]
-        )
+    ask_each(broker, exchange, [(name, DeleteGroupsRequest(groups_names=[name])) for name in names], finished)
     return None
+
+
+def _result(name: str, answer: Any) -> DeletableGroupResult:
+    if isinstance(answer, ApiError):
+        return DeletableGroupResult(name, told(answer))
+    result: DeletableGroupResult = answer.results[0]
+    return result

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from barnabas.broker.context import Broker, Request
-from barnabas.broker.grouping import wrapped
+from barnabas.broker.grouping import ask_each, told
 from barnabas.model.errors import ApiError
 from barnabas.wire.api.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 
@@ -14,24 +16,18 @@ ALL_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
 def handle(broker: Broker, exchange: Request, request: DescribeGroupsRequest) -> DescribeGroupsResponse | None:
     if not request.groups:
         return DescribeGroupsResponse()
-    answers: dict[int, DescribedGroup] = {}
 
-    def answered(slot: int, response: object) -> None:
-        if isinstance(response, ApiError):
-            answers[slot] = DescribedGroup(error_code=response.code, group_id=request.groups[slot])
-        else:
-            assert isinstance(response, DescribeGroupsResponse)
-            answers[slot] = response.groups[0]
-            if request.include_authorized_operations:
-                answers[slot].authorized_operations = ALL_GROUP_OPERATIONS
-        if len(answers) == len(request.groups):
-            exchange.reply(DescribeGroupsResponse(groups=[answers[n] for n in range(len(request.groups))]))
+    def described(group_id: str, answer: Any) -> DescribedGroup:
+        if isinstance(answer, ApiError):
+            return DescribedGroup(error_code=told(answer), group_id=group_id)
+        group: DescribedGroup = answer.groups[0]
+        if request.include_authorized_operations:
+            group.authorized_operations = ALL_GROUP_OPERATIONS
+        return group
 
-    for slot, group_id in enumerate(request.groups):
-        message = DescribeGroupsRequest(groups=[group_id])
-        broker.groups.submit(
-            group_id,
-            wrapped(broker, exchange, message),
-            lambda response, slot=slot: answered(slot, response),  # type: ignore[misc]
-        )
+    def finished(answers: list[Any]) -> DescribeGroupsResponse:
+        return DescribeGroupsResponse(groups=[described(*pair) for pair in zip(request.groups, answers, strict=True)])
+
+    asked = [(group_id, DescribeGroupsRequest(groups=[group_id])) for group_id in request.groups]
+    ask_each(broker, exchange, asked, finished)
     return None

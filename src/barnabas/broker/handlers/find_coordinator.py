@@ -15,7 +15,7 @@ from barnabas.model.ids import OFFSETS_TOPIC
 from barnabas.wire.api.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from barnabas.wire.api.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
-GROUP = 0
+GROUP, TRANSACTION, SHARE = 0, 1, 2
 
 
 def handle(broker: Broker, exchange: Request, request: FindCoordinatorRequest) -> FindCoordinatorResponse | None:
@@ -58,8 +58,10 @@ def _answer(broker: Broker, exchange: Request, request: FindCoordinatorRequest) 
 
 def _coordinator(broker: Broker, exchange: Request, key_type: int, key: str) -> Coordinator:
     topic = broker.image.topics.get(OFFSETS_TOPIC)
+    if key_type not in (GROUP, TRANSACTION, SHARE):
+        return _none(key, ErrorCode.INVALID_REQUEST, f"There is no kind {key_type} of coordinator.")
     if key_type != GROUP:
-        return _none(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "Transactions are not served yet.")
+        return _none(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "Only groups have a coordinator yet.")
     if topic is None or not broker.groups.is_ready:
         return _none(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} could not be created.")
     leader = _leader(broker, topic, key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from barnabas.broker.context import Broker, Request
-from barnabas.broker.grouping import ask
+from barnabas.broker.grouping import ask, told
 from barnabas.wire.api.join_group import JoinGroupRequest, JoinGroupResponse
 
 
@@ -13,5 +13,5 @@ def handle(broker: Broker, exchange: Request, request: JoinGroupRequest) -> None
         exchange,
         request.group_id,
         request,
-        lambda problem: JoinGroupResponse(error_code=problem.code, member_id=request.member_id),
+        lambda problem: JoinGroupResponse(error_code=told(problem), member_id=request.member_id),
     )

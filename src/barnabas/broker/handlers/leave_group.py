@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from barnabas.broker.context import Broker, Request
-from barnabas.broker.grouping import ask
+from barnabas.broker.grouping import ask, told
 from barnabas.wire.api.leave_group import LeaveGroupRequest, LeaveGroupResponse
 
 
 def handle(broker: Broker, exchange: Request, request: LeaveGroupRequest) -> None:
-    ask(broker, exchange, request.group_id, request, lambda problem: LeaveGroupResponse(error_code=problem.code))
+    ask(broker, exchange, request.group_id, request, lambda problem: LeaveGroupResponse(error_code=told(problem)))

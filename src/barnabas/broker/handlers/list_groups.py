@@ -9,6 +9,7 @@ from barnabas.wire.api.list_groups import ListGroupsRequest, ListGroupsResponse
 
 def handle(broker: Broker, exchange: Request, request: ListGroupsRequest) -> None:
     def answered(answers: list[object]) -> None:
+        # A shard that cannot answer is one whose groups cannot be used either: the others are worth telling of.
         listed = [group for answer in answers if isinstance(answer, ListGroupsResponse) for group in answer.groups]
         exchange.reply(ListGroupsResponse(groups=sorted(listed, key=lambda group: group.group_id)))
 

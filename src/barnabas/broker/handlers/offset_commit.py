@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from barnabas.broker.context import Broker, Request
-from barnabas.broker.grouping import ask
+from barnabas.broker.grouping import ask, told
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.wire.api.offset_commit import (
     OffsetCommitRequest,
@@ -29,7 +29,8 @@ def handle(broker: Broker, exchange: Request, request: OffsetCommitRequest) -> N
     request.topics = known
 
     def failed(problem: ApiError) -> OffsetCommitResponse:
-        return OffsetCommitResponse(topics=[*(_refused(topic, problem.code) for topic in known), *refused])
+        code = told(problem, too_large=ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+        return OffsetCommitResponse(topics=[*(_refused(topic, code) for topic in known), *refused])
 
     def finished(response: OffsetCommitResponse) -> OffsetCommitResponse:
         response.topics += refused

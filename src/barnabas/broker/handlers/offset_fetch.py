@@ -5,8 +5,10 @@ An unknown group, topic or partition is answered with offset -1 and no error. Nu
 
 from __future__ import annotations
 
+from typing import Any
+
 from barnabas.broker.context import Broker, Request
-from barnabas.broker.grouping import wrapped
+from barnabas.broker.grouping import ask_each, told
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.wire.api.offset_fetch import (
     OffsetFetchRequest,
@@ -20,31 +22,39 @@ from barnabas.wire.api.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 
+GROUP_ERROR_FROM_VERSION = 2
+SEVERAL_FROM_VERSION = 8
+IDS_FROM_VERSION = 10
+
 
 def handle(broker: Broker, exchange: Request, request: OffsetFetchRequest) -> OffsetFetchResponse | None:
-    groups = request.groups if exchange.version >= 8 else [_single(request)]
+    groups = request.groups if exchange.version >= SEVERAL_FROM_VERSION else [_single(request)]
     if not groups:
         return OffsetFetchResponse()
-    answers: dict[int, OffsetFetchResponseGroup] = {}
+    by_id = exchange.version >= IDS_FROM_VERSION
+    unknown = [_resolve(broker, group) if by_id else [] for group in groups]
 
-    def answered(slot: int, response: object) -> None:
-        if isinstance(response, ApiError):
-            answers[slot] = OffsetFetchResponseGroup(groups[slot].group_id, error_code=response.code)
-        else:
-            assert isinstance(response, OffsetFetchResponse)
-            answers[slot] = response.groups[0]
-        if len(answers) == len(groups):
-            exchange.reply(_response(broker, exchange, [answers[n] for n in range(len(groups))], unknown))
+    def finished(answers: list[Any]) -> OffsetFetchResponse:
+        found = [_answer(*pair) for pair in zip(groups, answers, strict=True)]
+        if exchange.version < SEVERAL_FROM_VERSION:
+            return _only(found[0], groups[0], exchange.version)
+        for group, refused in zip(found, unknown, strict=True):
+            if by_id:
+                group.topics = [*_with_ids(broker, group.topics), *refused]
+        return OffsetFetchResponse(groups=found)
 
-    unknown = [_resolve(broker, group) for group in groups] if exchange.version >= 10 else [[] for _ in groups]
-    for slot, group in enumerate(groups):
-        message = OffsetFetchRequest(groups=[group], require_stable=request.require_stable)
-        broker.groups.submit(
-            group.group_id,
-            wrapped(broker, exchange, message),
-            lambda response, slot=slot: answered(slot, response),  # type: ignore[misc]
-        )
+    asked = [
+        (group.group_id, OffsetFetchRequest(groups=[group], require_stable=request.require_stable)) for group in groups
+    ]
+    ask_each(broker, exchange, asked, finished)
     return None
+
+
+def _answer(group: OffsetFetchRequestGroup, answer: Any) -> OffsetFetchResponseGroup:
+    if isinstance(answer, ApiError):
+        return OffsetFetchResponseGroup(group.group_id, error_code=told(answer))
+    found: OffsetFetchResponseGroup = answer.groups[0]
+    return found
 
 
 def _single(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
@@ -74,35 +84,39 @@ def _resolve(broker: Broker, group: OffsetFetchRequestGroup) -> list[OffsetFetch
     return refused
 
 
-def _response(
-    broker: Broker,
-    exchange: Request,
-    groups: list[OffsetFetchResponseGroup],
-    unknown: list[list[OffsetFetchResponseTopics]],
-) -> OffsetFetchResponse:
-    if exchange.version >= 8:
-        for group, refused in zip(groups, unknown, strict=True):
-            for topic in group.topics:
-                image = broker.image.topics.get(topic.name)
-                if image is not None:
-                    topic.topic_id = image.topic_id
-            group.topics += refused
-        return OffsetFetchResponse(groups=groups)
-    only = groups[0]
-    topics = [
-        OffsetFetchResponseTopic(
-            topic.name,
-            [
-                OffsetFetchResponsePartition(
-                    each.partition_index,
-                    each.committed_offset,
-                    each.committed_leader_epoch,
-                    each.metadata,
-                    each.error_code,
-                )
-                for each in topic.partitions
-            ],
-        )
-        for topic in only.topics
-    ]
-    return OffsetFetchResponse(topics=topics, error_code=only.error_code)
+def _with_ids(broker: Broker, topics: list[OffsetFetchResponseTopics]) -> list[OffsetFetchResponseTopics]:
+    """Topics that are gone have no id, and cannot be told of."""
+    known = []
+    for topic in topics:
+        image = broker.image.topics.get(topic.name)
+        if image is not None:
+            topic.topic_id = image.topic_id
+            known.append(topic)
+    return known
+
+
+def _only(group: OffsetFetchResponseGroup, asked: OffsetFetchRequestGroup, version: int) -> OffsetFetchResponse:
+    """The answer to those who ask about one group. Version 1 has no room for an error but in the partitions."""
+    if group.error_code and version < GROUP_ERROR_FROM_VERSION:
+        code = group.error_code
+        topics = [
+            OffsetFetchResponseTopic(
+                topic.name,
+                [OffsetFetchResponsePartition(number, -1, -1, "", code) for number in topic.partition_indexes],
+            )
+            for topic in asked.topics or ()
+        ]
+        return OffsetFetchResponse(topics=topics)
+    return OffsetFetchResponse(topics=[_older(topic) for topic in group.topics], error_code=group.error_code)
+
+
+def _older(topic: OffsetFetchResponseTopics) -> OffsetFetchResponseTopic:
+    return OffsetFetchResponseTopic(
+        topic.name,
+        [
+            OffsetFetchResponsePartition(
+                each.partition_index, each.committed_offset, each.committed_leader_epoch, each.metadata, each.error_code
+            )
+            for each in topic.partitions
+        ],
+    )

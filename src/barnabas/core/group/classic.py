@@ -29,6 +29,7 @@ from barnabas.wire.stored.classic_group import GroupMetadataValue, MemberMetadat
 Reply = tuple[object, Message]
 NO_GENERATION = -1
 REMEMBERED_REBALANCES = 10
+LONGEST_CAUSE = 1000
 
 
 class State(Enum):
@@ -64,14 +65,23 @@ class Member:
     assignment: bytes = b""
     joining: object | None = None
     """The token of its JoinGroup while it waits for the join phase to end."""
-    joining_version: int = 0
     syncing: object | None = None
+    """The token of its SyncGroup while it waits for the leader's."""
+    owes_sync: bool = False
+    """It was told of a generation and has not asked for its assignment."""
+    is_new: bool = False
+    """It has not yet been told of a generation, and so cannot send heartbeats."""
     deadline_ms: int = 0
-    """When its session ends unless it is heard of; not looked at while it waits for us."""
+    """When its session ends unless it is heard of. Not looked at while it waits for us, unless it is new: whoever asked
+    may be gone, and the member would be there for ever."""
 
     @property
-    def waits(self) -> bool:
-        return self.joining is not None or self.syncing is not None
+    def may_expire(self) -> bool:
+        return self.is_new or (self.joining is None and self.syncing is None)
+
+    def prefers(self, protocols: dict[str, bytes]) -> bool:
+        """Whether these are its protocols, in its order."""
+        return list(self.protocols.items()) == list(protocols.items())
 
 
 @dataclass(slots=True)
@@ -90,7 +100,15 @@ class ClassicGroup:
     state_since_ms: int = 0
     """Wall clock; expiry of offsets counts from when the group became empty."""
     phase_deadline_ms: int = 0
-    """Monotonic: when the join phase (PREPARING) or the sync phase (COMPLETING) ends without those who are missing."""
+    """Monotonic: when the join phase (PREPARING) ends, or else when those who owe a sync are out."""
+    is_initial: bool = False
+    """In PREPARING: the group was empty before, and waits for more members (group.initial.rebalance.delay.ms)."""
+    has_grown: bool = False
+    """Someone joined during the initial delay, which makes it longer."""
+    delay_left_ms: int = 0
+    """By how much the initial delay can grow yet."""
+    quiet_until_ms: int = 0
+    """No deadline of the group is earlier. Heartbeats move deadlines away only; whatever else happens sets it to 0."""
     rebalances: deque[Rebalance] = field(default_factory=lambda: deque(maxlen=REMEMBERED_REBALANCES))
 
     # Looking
@@ -122,6 +140,22 @@ class ClassicGroup:
     @property
     def everyone_joined(self) -> bool:
         return all(member.joining is not None for member in self.members.values())
+
+    @property
+    def joining_count(self) -> int:
+        return sum(member.joining is not None for member in self.members.values())
+
+    @property
+    def is_live(self) -> bool:
+        """Whether time can run out for anyone here."""
+        return bool(self.members or self.pending)
+
+    def next_deadline_ms(self) -> int:
+        members = self.members.values()
+        deadlines = [*self.pending.values(), *(member.deadline_ms for member in members if member.may_expire)]
+        if self.state is State.PREPARING or any(member.owes_sync for member in members):
+            deadlines.append(self.phase_deadline_ms)
+        return min(deadlines, default=0)
 
     def as_record(self) -> GroupMetadataValue:
         return GroupMetadataValue(
@@ -175,6 +209,7 @@ class ClassicGroup:
         member = self.members.pop(old_id)
         replies = dismissed(member, ErrorCode.FENCED_INSTANCE_ID)
         member.member_id = new_id
+        member.is_new = member.owes_sync = False
         self.members[new_id] = member
         self.static_ids[instance_id] = new_id
         if self.leader == old_id:
@@ -185,51 +220,87 @@ class ClassicGroup:
 
     def prepare(self, now_ms: int, wall_ms: int, cause: str, delay_ms: int) -> list[Reply]:
         """Begins a join phase. ``delay_ms`` is how long a group that was empty waits for more members."""
-        replies: list[Reply] = []
-        if self.state is State.COMPLETING:
-            for member in self.members.values():
-                member.assignment = b""
-                if member.syncing is not None:
-                    replies.append((member.syncing, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)))
-                    member.syncing = None
-        was_empty = self.state is State.EMPTY
+        replies = self._unsettle(now_ms)
+        timeout_ms = self.rebalance_timeout_ms
+        self.is_initial, self.has_grown = self.state is State.EMPTY, False
+        self.delay_left_ms = max(timeout_ms - delay_ms, 0)
+        self.phase_deadline_ms = now_ms + (delay_ms if self.is_initial else timeout_ms)
         self.enter(State.PREPARING, wall_ms)
-        self.phase_deadline_ms = now_ms + (delay_ms if was_empty else self.rebalance_timeout_ms)
         self.rebalances.append(Rebalance(wall_ms, NO_GENERATION, cause, len(self.members)))
         return replies
 
+    def _unsettle(self, now_ms: int) -> list[Reply]:
+        """Nobody gets the assignment that was under way. Who waited for it has not been able to be heard of."""
+        replies: list[Reply] = []
+        for member in self.members.values():
+            member.owes_sync = False
+            if self.state is State.COMPLETING:
+                member.assignment = b""
+            if member.syncing is not None:
+                replies.append((member.syncing, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)))
+                member.syncing = None
+                member.deadline_ms = now_ms + member.session_timeout_ms
+        return replies
+
+    def extend_delay(self, now_ms: int, delay_ms: int) -> bool:
+        """The initial delay is over: it begins again where someone came meanwhile, within the rebalance time-out."""
+        if not (self.is_initial and self.has_grown and self.delay_left_ms):
+            return False
+        step_ms = min(delay_ms, self.delay_left_ms)
+        self.has_grown = False
+        self.delay_left_ms -= step_ms
+        self.phase_deadline_ms = now_ms + step_ms
+        return True
+
     def complete_join(self, now_ms: int, wall_ms: int) -> list[Reply]:
         """Ends the join phase: those who did not rejoin are out, unless they are static."""
-        for member in [m for m in self.members.values() if m.joining is None and m.instance_id is None]:
+        missing = [m for m in self.members.values() if m.joining is None and m.instance_id is None]
+        for member in missing:
             self.remove(member.member_id)
-        self.generation += 1
-        if self.members and all(member.joining is None for member in self.members.values()):
-            # Only static members are left and none came: the assignment stands until they do or their sessions end.
-            self.generation -= 1
+        if self.members and not self._elect():
+            # Only static members are left and none came: we wait until one does or their sessions end.
             self.phase_deadline_ms = now_ms + self.rebalance_timeout_ms
             return []
-        self._note_outcome(wall_ms)
+        self.generation += 1
+        self._note_outcome(len(missing))
         if not self.members:
             self.protocol = self.leader = None
             self.enter(State.EMPTY, wall_ms)
             return []
-        if self.leader is None or self.members[self.leader].joining is None:
-            self.leader = next(m.member_id for m in self.members.values() if m.joining is not None)
         self.protocol = self.select_protocol()
         self.enter(State.COMPLETING, wall_ms)
         self.phase_deadline_ms = now_ms + self.rebalance_timeout_ms
+        return self._tell_joined(now_ms)
+
+    def _elect(self) -> bool:
+        """The leader stays if it has joined; else the first who has leads. False where nobody has."""
+        if self.leader not in self.members or self.members[self.leader].joining is None:
+            joined = (member.member_id for member in self.members.values() if member.joining is not None)
+            self.leader = next(joined, self.leader)
+        return self.leader is not None and self.members[self.leader].joining is not None
+
+    def _tell_joined(self, now_ms: int) -> list[Reply]:
         replies: list[Reply] = []
         for member in self.members.values():
             if member.joining is not None:
                 replies.append((member.joining, self.joined(member)))
                 member.joining = None
-                member.deadline_ms = now_ms + member.session_timeout_ms
+            member.is_new, member.owes_sync = False, True
+            member.deadline_ms = now_ms + member.session_timeout_ms
         return replies
 
-    def _note_outcome(self, wall_ms: int) -> None:
+    def note(self, cause: str) -> None:
+        """Something more has happened while the join phase goes on."""
         if self.rebalances and self.rebalances[-1].generation == NO_GENERATION:
             begun = self.rebalances.pop()
-            self.rebalances.append(begun._replace(generation=self.generation, member_count=len(self.members)))
+            longer = f"{begun.cause}; {cause}"
+            self.rebalances.append(begun._replace(cause=longer if len(longer) <= LONGEST_CAUSE else begun.cause))
+
+    def _note_outcome(self, missing: int) -> None:
+        if self.rebalances and self.rebalances[-1].generation == NO_GENERATION:
+            begun = self.rebalances.pop()
+            cause = f"{begun.cause}; {missing} did not rejoin in time" if missing else begun.cause
+            self.rebalances.append(Rebalance(begun.timestamp_ms, self.generation, cause, len(self.members)))
 
     def joined(self, member: Member, *, skip_assignment: bool = False, leader: str | None = None) -> JoinGroupResponse:
         """What a member is told of the generation; the leader gets everyone's subscriptions."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from barnabas.core.group.classic import ClassicGroup, State
+from barnabas.core.group.classic import State
 from barnabas.core.group.offsets import CommittedOffset, commit_record, tombstone
+from barnabas.core.group.subscriptions import CONSUMER, Subscription
 from barnabas.core.group.turn import Turn
 from barnabas.model.errors import ApiError, ErrorCode
-from barnabas.wire import codec
+from barnabas.model.ids import ZERO_UUID
+from barnabas.model.settings import LONG_MAX
 from barnabas.wire.api import offset_commit, offset_delete, offset_fetch
-from barnabas.wire.schema import DecodeError
-from barnabas.wire.stored.consumer_protocol import ConsumerProtocolSubscription
+
+NOT_FOUND_FROM_VERSION = 9
+"""OffsetCommit: clients of earlier versions expect ILLEGAL_GENERATION for a group that is not there."""
 
 
 class OffsetsTurn(Turn):
@@ -21,38 +24,50 @@ class OffsetsTurn(Turn):
             code = problem.code
         response = offset_commit.OffsetCommitResponse()
         for topic in request.topics:
-            answers = []
-            for wanted in topic.partitions:
-                answers.append(offset_commit.OffsetCommitResponsePartition(wanted.partition_index, code))
-                if code:
-                    continue
-                if len((wanted.committed_metadata or "").encode()) > self._policy.offset_metadata_max_bytes:
-                    answers[-1].error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
-                    continue
-                committed = CommittedOffset(
-                    wanted.committed_offset,
-                    wanted.committed_leader_epoch,
-                    wanted.committed_metadata or "",
-                    self._request.wall_ms,
-                    topic_id=topic.topic_id,
+            answers = [
+                offset_commit.OffsetCommitResponsePartition(
+                    wanted.partition_index, code or self._commit(request, topic, wanted)
                 )
-                place = (topic.name, wanted.partition_index)
-                self.records.append(commit_record(request.group_id, place, committed))
+                for wanted in topic.partitions
+            ]
             response.topics.append(offset_commit.OffsetCommitResponseTopic(topic.name, topic.topic_id, answers))
         self._reply(response)
 
+    def _commit(
+        self,
+        request: offset_commit.OffsetCommitRequest,
+        topic: offset_commit.OffsetCommitRequestTopic,
+        wanted: offset_commit.OffsetCommitRequestPartition,
+    ) -> ErrorCode:
+        metadata = wanted.committed_metadata or ""
+        if len(metadata) > self._policy.offset_metadata_max_bytes:
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        wall_ms, kept_ms = self._request.wall_ms, request.retention_time_ms
+        committed = CommittedOffset(
+            wanted.committed_offset,
+            wanted.committed_leader_epoch,
+            metadata,
+            wall_ms,
+            -1 if kept_ms < 0 else min(wall_ms + kept_ms, LONG_MAX),
+            topic.topic_id,
+        )
+        self.records.append(commit_record(request.group_id, (topic.name, wanted.partition_index), committed))
+        return ErrorCode.NONE
+
     def _check_commit(self, request: offset_commit.OffsetCommitRequest) -> None:
-        """Members commit in their generation; without one only where nobody is a member."""
-        if not request.group_id:
-            raise ApiError(ErrorCode.INVALID_GROUP_ID)
+        """Members commit in their generation; without one only where nobody is a member.
+
+        The empty group id is as good as any here, for old clients' sake.
+        """
         group = self._machine.groups.get(request.group_id)
         generation = request.generation_id_or_member_epoch
-        if group is None or group.state is State.EMPTY:
-            if generation >= 0 and (group is None or group.generation != generation or request.member_id):
-                raise ApiError(ErrorCode.ILLEGAL_GENERATION if group is None else ErrorCode.UNKNOWN_MEMBER_ID)
+        if generation < 0 and (group is None or group.state is State.EMPTY):
             return
-        if generation < 0 and not request.member_id:
-            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if group is None:
+            if self._machine.offsets.of(request.group_id):
+                raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
+            late = self._request.version >= NOT_FOUND_FROM_VERSION
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND if late else ErrorCode.ILLEGAL_GENERATION)
         member = self._find(group, request.member_id, request.group_instance_id)
         self._check_generation(group, generation)
         if group.state is State.COMPLETING:
@@ -66,58 +81,62 @@ class OffsetsTurn(Turn):
         response = offset_fetch.OffsetFetchResponseGroup(wanted.group_id)
         if wanted.topics is None:
             listed: dict[str, list[int]] = {}
-            for topic, partition in known:
-                listed.setdefault(topic, []).append(partition)
+            for name, partition in known:
+                listed.setdefault(name, []).append(partition)
             topics = [offset_fetch.OffsetFetchRequestTopics(name, partition_indexes=p) for name, p in listed.items()]
         else:
             topics = wanted.topics
-        for place in topics:
-            answers = [_fetched(number, known.get((place.name, number))) for number in place.partition_indexes]
-            response.topics.append(offset_fetch.OffsetFetchResponseTopics(place.name, place.topic_id, answers))
+        for topic in topics:
+            answers = [
+                self._fetched(wanted.group_id, topic, number, request.require_stable)
+                for number in topic.partition_indexes
+            ]
+            response.topics.append(offset_fetch.OffsetFetchResponseTopics(topic.name, topic.topic_id, answers))
         self._reply(offset_fetch.OffsetFetchResponse(groups=[response]))
 
+    def _fetched(
+        self, group_id: str, topic: offset_fetch.OffsetFetchRequestTopics, number: int, require_stable: bool
+    ) -> offset_fetch.OffsetFetchResponsePartitions:
+        offsets, place = self._machine.offsets, (topic.name, number)
+        if require_stable and offsets.is_unstable(group_id, place):
+            code = ErrorCode.UNSTABLE_OFFSET_COMMIT
+            return offset_fetch.OffsetFetchResponsePartitions(number, -1, -1, "", code)
+        committed = offsets.of(group_id).get(place)
+        if committed is None or _is_other_topic(committed.topic_id, topic.topic_id):
+            return offset_fetch.OffsetFetchResponsePartitions(number, -1, -1, "")
+        return offset_fetch.OffsetFetchResponsePartitions(
+            number, committed.offset, committed.leader_epoch, committed.metadata
+        )
+
     def delete_offsets(self, request: offset_delete.OffsetDeleteRequest) -> None:
+        try:
+            self._delete_offsets(request)
+        except ApiError as problem:
+            self._reply(offset_delete.OffsetDeleteResponse(error_code=problem.code))
+
+    def _delete_offsets(self, request: offset_delete.OffsetDeleteRequest) -> None:
+        if not request.group_id:
+            raise ApiError(ErrorCode.INVALID_GROUP_ID)
         group = self._machine.groups.get(request.group_id)
         known = self._machine.offsets.of(request.group_id)
         if group is None and not known:
-            self._reply(offset_delete.OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND))
-            return
-        if group is not None and group.members and group.protocol_type != "consumer":
-            self._reply(offset_delete.OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP))
-            return
-        subscribed = subscribed_topics(group) if group is not None else frozenset()
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND)
+        if group is not None and group.members and group.protocol_type != CONSUMER:
+            raise ApiError(ErrorCode.NON_EMPTY_GROUP)
+        subscription = Subscription(group)
         response = offset_delete.OffsetDeleteResponse()
         for topic in request.topics:
-            answers = []
-            for wanted in topic.partitions:
-                answer = offset_delete.OffsetDeleteResponsePartition(wanted.partition_index)
-                if topic.name in subscribed:
-                    answer.error_code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-                elif (topic.name, wanted.partition_index) in known:
-                    self.records.append(tombstone(request.group_id, (topic.name, wanted.partition_index)))
-                answers.append(answer)
+            is_read = topic.name in subscription
+            code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_read else ErrorCode.NONE
+            numbers = [wanted.partition_index for wanted in topic.partitions]
+            if not is_read:
+                places = [(topic.name, number) for number in dict.fromkeys(numbers)]
+                self.records += [tombstone(request.group_id, place) for place in places if place in known]
+            answers = [offset_delete.OffsetDeleteResponsePartition(number, code) for number in numbers]
             response.topics.append(offset_delete.OffsetDeleteResponseTopic(topic.name, answers))
         self._reply(response)
 
 
-def _fetched(number: int, committed: CommittedOffset | None) -> offset_fetch.OffsetFetchResponsePartitions:
-    if committed is None:
-        return offset_fetch.OffsetFetchResponsePartitions(number, -1, -1, "")
-    return offset_fetch.OffsetFetchResponsePartitions(
-        number, committed.offset, committed.leader_epoch, committed.metadata
-    )
-
-
-def subscribed_topics(group: ClassicGroup) -> frozenset[str]:
-    """Topics that members of a consumer group read, as far as their subscriptions can be read."""
-    topics: set[str] = set()
-    for member in group.members.values():
-        subscription = member.protocols.get(group.protocol or "", b"")
-        if len(subscription) < 2:
-            continue
-        version = min(int.from_bytes(subscription[:2], "big"), 3)
-        try:
-            topics.update(codec.decode(ConsumerProtocolSubscription, version, subscription, 2)[0].topics)
-        except DecodeError:
-            continue
-    return frozenset(topics)
+def _is_other_topic(committed: bytes, asked: bytes) -> bool:
+    """A topic that was deleted and created again is another one."""
+    return ZERO_UUID not in (committed, asked) and committed != asked

@@ -76,7 +76,7 @@ class ListingTurn(Turn):
         known = self._machine.offsets.of(group_id)
         if group is None and not known:
             return ErrorCode.GROUP_ID_NOT_FOUND
-        if group is not None and (group.state is not State.EMPTY or group.pending):
+        if group is not None and group.state is not State.EMPTY:
             return ErrorCode.NON_EMPTY_GROUP
         self.records += [tombstone(group_id, place) for place in known]
         self.records.append(GroupRecord(GroupMetadataKey(group_id), None))

@@ -12,14 +12,18 @@ from dataclasses import dataclass
 
 from barnabas.core.decision import Decision
 from barnabas.core.group import classic
-from barnabas.core.group.classic import ClassicGroup, Reply, State
+from barnabas.core.group.classic import ClassicGroup, Reply
 from barnabas.core.group.commits import OffsetsTurn
+from barnabas.core.group.expiry import expired
+from barnabas.core.group.joining import JoiningTurn
 from barnabas.core.group.listing import ListingTurn
 from barnabas.core.group.membership import MembershipTurn
 from barnabas.core.group.offsets import Offsets, tombstone
+from barnabas.core.group.rebalancing import RebalancingTurn
 from barnabas.core.group.records import GroupRecord
 from barnabas.core.group.turn import GroupPolicy, GroupRequest, Turn
 from barnabas.model.errors import ErrorCode, invariant
+from barnabas.model.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ZERO_UUID
 from barnabas.model.ports import Random
 from barnabas.wire.api import (
     delete_groups,
@@ -33,10 +37,10 @@ from barnabas.wire.api import (
     offset_fetch,
     sync_group,
 )
-from barnabas.wire.stored.classic_group import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
+from barnabas.wire.stored.classic_group import GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 
 _DECIDE: dict[type, tuple[type[Turn], str]] = {
-    join_group.JoinGroupRequest: (MembershipTurn, "join"),
+    join_group.JoinGroupRequest: (JoiningTurn, "join"),
     sync_group.SyncGroupRequest: (MembershipTurn, "sync"),
     heartbeat.HeartbeatRequest: (MembershipTurn, "heartbeat"),
     leave_group.LeaveGroupRequest: (MembershipTurn, "leave"),
@@ -47,6 +51,7 @@ _DECIDE: dict[type, tuple[type[Turn], str]] = {
     list_groups.ListGroupsRequest: (ListingTurn, "list"),
     delete_groups.DeleteGroupsRequest: (ListingTurn, "delete"),
 }
+_CHANGES_MEMBERS = (join_group.JoinGroupRequest, sync_group.SyncGroupRequest, leave_group.LeaveGroupRequest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,8 @@ class Tick:
 class TopicsDeleted:
     """Offsets of topics that are gone are taken away."""
 
-    topics: tuple[str, ...]
+    topics: tuple[tuple[str, bytes], ...]
+    """Names and ids: a topic of the same name may be there again, and be committed to."""
 
 
 class GroupMachine:
@@ -69,13 +75,15 @@ class GroupMachine:
         self.offsets = Offsets()
         self.policy = policy
         self.random = random
+        self._live: dict[str, ClassicGroup] = {}
+        """Groups in which someone's time can run out."""
         self._expire_offsets_at_ms = 0
         self._loaded = False
 
     @property
     def is_live(self) -> bool:
         """Whether anyone's time can run out: then ``Tick`` is due now and then."""
-        return any(group.members or group.pending for group in self.groups.values())
+        return bool(self._live)
 
     # Decide
 
@@ -91,84 +99,86 @@ class GroupMachine:
         kind, method = _DECIDE[type(request.message)]
         turn = kind(self, token, request, now_ms)
         getattr(turn, method)(request.message)
-        return Decision(records=turn.records, replies=turn.replies)
+        if isinstance(request.message, _CHANGES_MEMBERS):
+            self._note(request.message.group_id)
+        return Decision(records=turn.records, replies=turn.replies, in_memory=issubclass(kind, RebalancingTurn))
+
+    def _note(self, group_id: str) -> None:
+        """Members have come, gone, or been answered: deadlines may be nearer than they were."""
+        group = self.groups.get(group_id)
+        if group is not None and group.is_live:
+            self._live[group_id] = group
+            group.quiet_until_ms = 0
+        else:
+            self._live.pop(group_id, None)
 
     def _tick(self, now_ms: int, wall_ms: int) -> Decision:
-        decision = Decision(records=[])
-        for group in list(self.groups.values()):
-            turn = MembershipTurn(self, None, GroupRequest(heartbeat.HeartbeatRequest(), 0, "", "", wall_ms), now_ms)
+        turn = MembershipTurn(self, None, GroupRequest(heartbeat.HeartbeatRequest(), 0, "", "", wall_ms), now_ms)
+        for group in [each for each in self._live.values() if each.quiet_until_ms <= now_ms]:
             turn.expire(group)
-            decision.records = [*decision.records, *turn.records]
-            decision.replies += turn.replies
+            if not group.is_live:
+                del self._live[group.group_id]
         if now_ms >= self._expire_offsets_at_ms:
             self._expire_offsets_at_ms = now_ms + self.policy.offsets_check_interval_ms
-            decision.records = [*decision.records, *self._expired_offsets(wall_ms)]
-        return decision
+            turn.records += self._expired_offsets(wall_ms)
+        return Decision(records=turn.records, replies=turn.replies, in_memory=True)
 
     def _expired_offsets(self, wall_ms: int) -> list[GroupRecord]:
-        """Offsets of groups that have been empty for offsets.retention.minutes, and then the groups themselves."""
-        records: list[GroupRecord] = []
-        for group_id in sorted({*self.offsets.groups(), *self.groups}):
-            group = self.groups.get(group_id)
-            if group is not None and group.state is not State.EMPTY:
-                continue
-            left = 0
-            for place, committed in self.offsets.of(group_id).items():
-                since = committed.commit_timestamp_ms
-                if group is not None and group.protocol_type:
-                    since = max(since, group.state_since_ms)
-                due = (
-                    committed.expire_timestamp_ms
-                    if committed.expire_timestamp_ms >= 0
-                    else since + self.policy.offsets_retention_ms
-                )
-                if due <= wall_ms:
-                    records.append(tombstone(group_id, place))
-                else:
-                    left += 1
-            if group is not None and not left and not group.pending:
-                records.append(GroupRecord(GroupMetadataKey(group_id), None))
-        return records
+        retention_ms = self.policy.offsets_retention_ms
+        return [
+            record
+            for group_id in sorted({*self.offsets.groups(), *self.groups})
+            for record in expired(group_id, self.groups.get(group_id), self.offsets, wall_ms, retention_ms)
+        ]
 
-    def _topics_deleted(self, topics: tuple[str, ...]) -> Decision:
-        gone = set(topics)
+    def _topics_deleted(self, topics: tuple[tuple[str, bytes], ...]) -> Decision:
+        gone = dict(topics)
         records = [
             tombstone(group_id, place)
             for group_id in sorted(self.offsets.groups())
-            for place in self.offsets.of(group_id)
-            if place[0] in gone
+            for place, committed in self.offsets.of(group_id).items()
+            if place[0] in gone and committed.topic_id in (ZERO_UUID, gone[place[0]])
         ]
         return Decision(records=records)
 
     # Replay
 
     def replay(self, records: Sequence[GroupRecord], *, next_offset: int, raft_epoch: int, timestamp_ms: int) -> None:
-        for key, value in records:
-            if isinstance(key, OffsetCommitKey):
-                self.offsets.replay(key, value if isinstance(value, OffsetCommitValue) else None)
-            elif value is None:
-                self.groups.pop(key.group, None)
-            elif isinstance(value, GroupMetadataValue):
-                self._replay_group(key.group, value)
+        """What a decision of this machine has appended."""
+        first = next_offset - len(records)
+        for number, record in enumerate(records):
+            self.replay_record(first + number, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, record)
 
-    def _replay_group(self, group_id: str, value: GroupMetadataValue) -> None:
-        """The generation that a decision of ours has just recorded is in memory already, with those who wait."""
-        group = self.groups.get(group_id)
-        if group is None or group.generation != value.generation or not self._loaded:
-            self.groups[group_id] = classic.from_record(group_id, value, 0)
+    def replay_record(self, offset: int, producer_id: int, producer_epoch: int, record: GroupRecord) -> None:
+        """``producer_id`` is that of a transaction; what it commits counts when its end marker says so."""
+        key, value = record
+        if isinstance(key, OffsetCommitKey):
+            self.offsets.replay(offset, producer_id, key, value if isinstance(value, OffsetCommitValue) else None)
+        elif value is None:
+            self.groups.pop(key.group, None)
+            self._live.pop(key.group, None)
+        elif isinstance(value, GroupMetadataValue) and not (self._loaded and key.group in self.groups):
+            # A generation that a decision of ours has just recorded is in memory already, with those who wait.
+            self.groups[key.group] = classic.from_record(key.group, value, 0)
 
-    def loaded(self, now_ms: int) -> None:
-        """The log has been replayed: sessions begin anew."""
+    def replay_end_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
+        self.offsets.replay_end_marker(producer_id, committed=committed)
+
+    def loaded(self, now_ms: int, wall_ms: int) -> None:
+        """The log has been replayed: sessions begin anew, and groups that are too large now rebalance."""
         self._loaded = True
-        for group in self.groups.values():
+        self._live = {group_id: group for group_id, group in self.groups.items() if group.is_live}
+        for group in self._live.values():
             for member in group.members.values():
                 member.deadline_ms = now_ms + member.session_timeout_ms
+            if len(group.members) > self.policy.max_size:
+                group.prepare(now_ms, wall_ms, "the group is larger than group.max.size", 0)
 
     def dismiss_all(self, code: ErrorCode) -> list[Reply]:
         """The shard goes: everyone who waits is told."""
         return [
             reply
-            for group in self.groups.values()
+            for group in self._live.values()
             for member in group.members.values()
             for reply in classic.dismissed(member, code)
         ]

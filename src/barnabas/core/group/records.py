@@ -26,13 +26,17 @@ _KEYS: dict[int, type[Message]] = {
     OFFSET_COMMIT: OffsetCommitKey,
     GROUP_METADATA: GroupMetadataKey,
 }
-_VALUES: dict[int, tuple[type[Message], int]] = {
-    # type: (class, the version that we write)
-    LEGACY_OFFSET_COMMIT: (OffsetCommitValue, 3),
-    OFFSET_COMMIT: (OffsetCommitValue, 4),
-    GROUP_METADATA: (GroupMetadataValue, 3),
+_VALUES: dict[int, type[Message]] = {
+    LEGACY_OFFSET_COMMIT: OffsetCommitValue,
+    OFFSET_COMMIT: OffsetCommitValue,
+    GROUP_METADATA: GroupMetadataValue,
 }
 _TYPE_OF = {OffsetCommitKey: OFFSET_COMMIT, GroupMetadataKey: GROUP_METADATA}
+
+OFFSET_VERSION, GROUP_VERSION = 4, 3
+"""Of values: as Kafka 4.3 writes them."""
+EXPIRING_OFFSET_VERSION = 1
+"""The only version that holds a time of expiry."""
 
 
 class GroupRecord(NamedTuple):
@@ -46,8 +50,14 @@ def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
     key = _NUMBER.pack(kind) + codec.encode_bytes(record.key, 0)
     if record.value is None:
         return key, None
-    version = _VALUES[kind][1]
+    version = _version(record.value)
     return key, _NUMBER.pack(version) + codec.encode_bytes(record.value, version)
+
+
+def _version(value: OffsetCommitValue | GroupMetadataValue) -> int:
+    if isinstance(value, GroupMetadataValue):
+        return GROUP_VERSION
+    return OFFSET_VERSION if value.expire_timestamp < 0 else EXPIRING_OFFSET_VERSION
 
 
 def decode(key: bytes | None, value: bytes | None) -> GroupRecord | None:
@@ -63,5 +73,7 @@ def decode(key: bytes | None, value: bytes | None) -> GroupRecord | None:
         decoded = OffsetCommitKey(decoded.group, decoded.topic, decoded.partition)
     if value is None:
         return GroupRecord(decoded, None)  # type: ignore[arg-type]
+    if len(value) < _NUMBER.size:
+        raise DecodeError("a group record without a version")
     version = _NUMBER.unpack_from(value)[0]
-    return GroupRecord(decoded, codec.decode(_VALUES[kind][0], version, value, 2)[0])  # type: ignore[arg-type]
+    return GroupRecord(decoded, codec.decode(_VALUES[kind], version, value, 2)[0])  # type: ignore[arg-type]

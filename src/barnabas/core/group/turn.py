@@ -18,6 +18,8 @@ class GroupPolicy:
     min_session_timeout_ms: int = 6000
     max_session_timeout_ms: int = 1_800_000
     initial_rebalance_delay_ms: int = 0
+    new_member_join_timeout_ms: int = 300_000
+    """So long a JoinGroup of a new member may wait: who asked may be gone, and we cannot know."""
     max_size: int = (1 << 31) - 1
     offset_metadata_max_bytes: int = 4096
     offsets_retention_ms: int = 7 * 24 * 3600 * 1000

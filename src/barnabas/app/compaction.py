@@ -1,0 +1,54 @@
+"""The cleaner of a node: its driver on the loop, its thread, and the settings it obeys."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from barnabas.app.offload import Throttle, Worker
+from barnabas.model.broker_settings import BrokerSettings
+from barnabas.model.ports import Clock, Random
+from barnabas.runtime.cleaner import Cleaner, CleanerLimits
+from barnabas.runtime.partition import Partition
+from barnabas.storage.log_directory import LogManager
+
+
+class Compaction:
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        partitions: Iterable[Partition],
+        logs: LogManager,
+        disk: Any,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        random: Random,
+        report: Callable[..., None],
+    ) -> None:
+        self._worker = Worker(loop, "barnabas-cleaner")
+        self._disk = disk.for_thread()
+        self.cleaner = Cleaner(
+            partitions=partitions,
+            logs=logs,
+            disk=self._disk,
+            clock=clock,
+            random=random,
+            limits=CleanerLimits(
+                backoff_ms=settings.log_cleaner_backoff_ms,
+                dedupe_buffer_bytes=settings.log_cleaner_dedupe_buffer_size,
+                io_buffer_bytes=settings.log_cleaner_io_buffer_size,
+            ),
+            offload=self._worker,
+            throttle=Throttle(self._worker.sleep, settings.log_cleaner_io_max_bytes_per_second),
+            report=report,
+        )
+        if settings.log_cleaner_enable:
+            self.cleaner.start()
+
+    def close(self) -> None:
+        """A cleaning under way is given up; when this returns, nothing more is written."""
+        self.cleaner.stop()
+        self._worker.close()
+        self._disk.close_thread()

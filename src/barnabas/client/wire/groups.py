@@ -1,0 +1,213 @@
+"""What an operator asks about consumer groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, TypeVar
+
+from barnabas.client.wire.client import RETRIED, Client
+from barnabas.client.wire.errors import BrokerError, BrokerUnavailable, error_code
+from barnabas.model.ids import TopicPartition
+from barnabas.wire import codec
+from barnabas.wire.api import delete_groups as delete_api
+from barnabas.wire.api import describe_groups as describe_api
+from barnabas.wire.api import find_coordinator as coordinator_api
+from barnabas.wire.api import list_groups as list_api
+from barnabas.wire.api import offset_commit as commit_api
+from barnabas.wire.api import offset_fetch as fetch_api
+from barnabas.wire.schema import DecodeError, Message
+from barnabas.wire.stored.consumer_protocol import ConsumerProtocolAssignment
+
+R = TypeVar("R", bound=Message)
+
+LAST_VERSION_BY_NAME = 9
+"""Of OffsetCommit and OffsetFetch: above, topics go by their ids."""
+
+
+class GroupMember(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    assigned: tuple[TopicPartition, ...]
+
+
+class Rebalance(NamedTuple):
+    """Only brokers of this project tell of these."""
+
+    timestamp_ms: int
+    generation: int
+    """-1 while it goes on."""
+    member_count: int
+    cause: str
+
+
+class GroupInfo(NamedTuple):
+    group_id: str
+    state: str
+    protocol_type: str
+    protocol: str
+    coordinator: int
+    members: tuple[GroupMember, ...]
+    rebalances: tuple[Rebalance, ...]
+
+
+class Committed(NamedTuple):
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+def find_coordinator(client: Client, group_id: str) -> int:
+    """The node that looks after the group. Raises BrokerError."""
+    request = coordinator_api.FindCoordinatorRequest(key=group_id, key_type=0, coordinator_keys=[group_id])
+    reply = client.call(request, coordinator_api.FindCoordinatorResponse, codes=lambda reply: [_found(reply)[0]])
+    code, node_id, message = _found(reply)
+    if code:
+        raise BrokerError(code, f"group {group_id}", message)
+    return node_id
+
+
+def _found(reply: coordinator_api.FindCoordinatorResponse) -> tuple[int, int, str | None]:
+    only = reply.coordinators[0] if reply.coordinators else reply
+    return only.error_code, only.node_id, only.error_message
+
+
+def list_groups(client: Client) -> list[list_api.ListedGroup]:
+    """The groups of all brokers."""
+    if not client.metadata.brokers:
+        client.load([])
+    found: list[list_api.ListedGroup] = []
+    for node_id in list(client.metadata.brokers):
+        request = list_api.ListGroupsRequest()
+        reply = client.call(request, list_api.ListGroupsResponse, node_id=node_id, codes=lambda r: [r.error_code])
+        if reply.error_code:
+            raise BrokerError(reply.error_code, f"broker {node_id}")
+        found += reply.groups
+    return sorted(found, key=lambda group: group.group_id)
+
+
+def describe_group(client: Client, group_id: str) -> GroupInfo:
+    """Raises BrokerError; a group that is not there has the state Dead, or GROUP_ID_NOT_FOUND is raised."""
+    reply, node_id = _ask(
+        client,
+        group_id,
+        describe_api.DescribeGroupsRequest(groups=[group_id]),
+        describe_api.DescribeGroupsResponse,
+        lambda reply: [group.error_code for group in reply.groups],
+    )
+    (found,) = reply.groups
+    if found.error_code:
+        raise BrokerError(found.error_code, f"group {group_id}", found.error_message)
+    return GroupInfo(
+        group_id,
+        found.group_state,
+        found.protocol_type,
+        found.protocol_data,
+        node_id,
+        tuple(_member(member) for member in found.members),
+        tuple(
+            Rebalance(each.timestamp_ms, each.generation, each.member_count, each.cause) for each in found.rebalances
+        ),
+    )
+
+
+def _member(member: describe_api.DescribedGroupMember) -> GroupMember:
+    return GroupMember(
+        member.member_id,
+        member.group_instance_id,
+        member.client_id,
+        member.client_host.removeprefix("/"),
+        tuple(_assigned(member.member_assignment)),
+    )
+
+
+def _assigned(data: bytes) -> list[TopicPartition]:
+    """Nothing where the members speak another language than consumers do."""
+    if len(data) < 2:
+        return []
+    version = min(int.from_bytes(data[:2], "big"), 3)
+    try:
+        assignment = codec.decode(ConsumerProtocolAssignment, version, data, 2)[0]
+    except DecodeError:
+        return []
+    return sorted(
+        TopicPartition(each.topic, number) for each in assignment.assigned_partitions for number in each.partitions
+    )
+
+
+def committed_offsets(client: Client, group_id: str) -> dict[TopicPartition, Committed]:
+    """All that the group has committed; nothing for a group that is not there. Raises BrokerError."""
+    request = fetch_api.OffsetFetchRequest(
+        group_id=group_id, topics=None, groups=[fetch_api.OffsetFetchRequestGroup(group_id, topics=None)]
+    )
+    reply, _ = _ask(client, group_id, request, fetch_api.OffsetFetchResponse, _fetch_codes)
+    code = next((code for code in _fetch_codes(reply) if code), 0)
+    if code:
+        raise BrokerError(code, f"group {group_id}")
+    topics = reply.groups[0].topics if reply.groups else reply.topics
+    return {
+        TopicPartition(topic.name, part.partition_index): Committed(
+            part.committed_offset, part.committed_leader_epoch, part.metadata or ""
+        )
+        for topic in topics
+        for part in topic.partitions
+        if part.committed_offset >= 0
+    }
+
+
+def _fetch_codes(reply: fetch_api.OffsetFetchResponse) -> list[int]:
+    return [reply.error_code, *(group.error_code for group in reply.groups)]
+
+
+def commit_offsets(client: Client, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """As one who is no member, which a group with members refuses. Raises BrokerError for the first refusal."""
+    topics: dict[str, commit_api.OffsetCommitRequestTopic] = {}
+    for place, offset in offsets.items():
+        topic = topics.setdefault(place.topic, commit_api.OffsetCommitRequestTopic(place.topic))
+        topic.partitions.append(commit_api.OffsetCommitRequestPartition(place.partition, offset))
+    request = commit_api.OffsetCommitRequest(group_id=group_id, topics=list(topics.values()))
+    reply, _ = _ask(client, group_id, request, commit_api.OffsetCommitResponse, _commit_codes)
+    for told in reply.topics:
+        for part in told.partitions:
+            if part.error_code:
+                raise BrokerError(part.error_code, str(TopicPartition(told.name, part.partition_index)))
+
+
+def _commit_codes(reply: commit_api.OffsetCommitResponse) -> list[int]:
+    return [part.error_code for topic in reply.topics for part in topic.partitions]
+
+
+def delete_group(client: Client, group_id: str) -> None:
+    """With its offsets. Raises BrokerError."""
+    reply, _ = _ask(
+        client,
+        group_id,
+        delete_api.DeleteGroupsRequest([group_id]),
+        delete_api.DeleteGroupsResponse,
+        lambda reply: [result.error_code for result in reply.results],
+    )
+    for result in reply.results:
+        if result.error_code:
+            raise BrokerError(result.error_code, f"group {group_id}")
+
+
+def _ask(
+    client: Client, group_id: str, request: Message, answer: type[R], codes: Callable[[R], Iterable[int]]
+) -> tuple[R, int]:
+    """The coordinator's reply, and who it is; looked for again where it has moved."""
+    retry = client.retry()
+    while True:
+        node_id = find_coordinator(client, group_id)
+        try:
+            connection = client.node(node_id)
+            version = connection.version_for(type(request))
+            if isinstance(request, (commit_api.OffsetCommitRequest, fetch_api.OffsetFetchRequest)):
+                version = min(version, LAST_VERSION_BY_NAME)
+            reply = connection.request(request, answer, version=version)
+        except BrokerUnavailable:
+            if not retry.again():
+                raise
+            continue
+        if all(error_code(code) not in RETRIED for code in codes(reply)) or not retry.again():
+            return reply, node_id

@@ -1,0 +1,122 @@
+"""A partition of ``__consumer_offsets`` as the log of a group machine: appended to, and read from its beginning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from barnabas.core.group import records as framing
+from barnabas.core.group.machine import GroupMachine
+from barnabas.core.group.records import GroupRecord
+from barnabas.model.errors import ApiError, ErrorCode
+from barnabas.model.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from barnabas.model.ports import Clock
+from barnabas.runtime.partition import Partition
+from barnabas.runtime.shard import Journaled
+from barnabas.storage.log import Log
+from barnabas.storage.producer_state import Origin
+from barnabas.wire import batch
+from barnabas.wire.batch import BatchHeader, CorruptBatch, InvalidRecord, UnsupportedCodec, UnsupportedMagic
+from barnabas.wire.compression import DecompressionError
+from barnabas.wire.records import BatchBuilder, ControlType, Record, decode_batch, read_control_type
+from barnabas.wire.schema import DecodeError
+
+RECORD_OVERHEAD = 32
+"""Of a record beside its key and its value, at most."""
+LOAD_BYTES = 4 << 20
+"""Read and decoded at a time."""
+
+UNREADABLE = (CorruptBatch, InvalidRecord, UnsupportedMagic, UnsupportedCodec, DecompressionError)
+_END_MARKERS = {ControlType.COMMIT: True, ControlType.ABORT: False}
+
+
+class PartitionJournal:
+    def __init__(self, partition: Partition, clock: Clock, on_high_watermark: Callable[[], None]) -> None:
+        self._partition = partition
+        self._clock = clock
+        self._on_high_watermark = on_high_watermark
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._partition.log.log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self._partition.high_watermark
+
+    def append(self, appended: Sequence[GroupRecord]) -> Journaled:
+        """In one batch, or in several where max.message.bytes makes them: a topic's deletion may touch any number."""
+        now_ms = self._clock.now_ms()
+        most = self._partition.log.settings.max_message_bytes
+        builder = BatchBuilder()
+        for record in appended:
+            key, value = framing.encode(record)
+            if builder.count and builder.size + len(key) + len(value or b"") + RECORD_OVERHEAD > most:
+                self._append(builder, now_ms, most)
+                builder = BatchBuilder()
+            builder.append(now_ms, key, value)
+        last_offset = self._append(builder, now_ms, most)
+        if last_offset >= self._partition.high_watermark:
+            self._partition.when_committed(last_offset, lambda _: self._on_high_watermark())
+        return Journaled(last_offset + 1, self._partition.leader_epoch, now_ms)
+
+    def _append(self, builder: BatchBuilder, now_ms: int, most: int) -> int:
+        if builder.size > most:
+            raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"{builder.size} bytes are more than {most}")
+        encoded = memoryview(bytearray(builder.build()))
+        return self._partition.append(encoded, now_ms, Origin.COORDINATOR).last_offset
+
+
+def replay_log(log: Log, machine: GroupMachine) -> int:
+    """Makes the machine what the log says, oldest first; returns how many records it holds.
+
+    Records of types or versions that we do not know are passed over and stay in the log. Raises DiskError, LogOffline,
+    or one of ``UNREADABLE``.
+    """
+    count = 0
+    latest: dict[bytes | None, Record] = {}
+    for content, position, header in _batches(log):
+        if header.is_control or header.is_transactional:
+            _replay(latest.values(), NO_PRODUCER_ID, NO_PRODUCER_EPOCH, machine)
+            latest.clear()
+        if header.is_control:
+            _replay_control(content, position, header, machine)
+            continue
+        records = decode_batch(content, position)
+        count += len(records)
+        if header.is_transactional:
+            _replay(records, header.producer_id, header.producer_epoch, machine)
+        else:
+            # Most records are commits that a later one replaces: only the last of a key is worth decoding.
+            latest.update([(record.key, record) for record in records])
+    _replay(latest.values(), NO_PRODUCER_ID, NO_PRODUCER_EPOCH, machine)
+    return count
+
+
+def _replay(records: Iterable[Record], producer_id: int, producer_epoch: int, machine: GroupMachine) -> None:
+    for record in records:
+        try:
+            decoded = framing.decode(record.key, record.value)
+        except DecodeError:
+            continue
+        if decoded is not None:
+            machine.replay_record(record.offset, producer_id, producer_epoch, decoded)
+
+
+def _batches(log: Log) -> Iterator[tuple[bytes, int, BatchHeader]]:
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        result = log.read(offset, LOAD_BYTES)
+        if result.records is None:
+            return
+        content = result.records.read()
+        for position, header in batch.iterate(content):
+            if header.last_offset >= offset:
+                yield content, position, header
+        offset = result.next_offset
+
+
+def _replay_control(content: bytes, position: int, header: BatchHeader, machine: GroupMachine) -> None:
+    for record in decode_batch(content, position):
+        kind = read_control_type(record)
+        if kind in _END_MARKERS:
+            machine.replay_end_marker(header.producer_id, header.producer_epoch, committed=_END_MARKERS[kind])

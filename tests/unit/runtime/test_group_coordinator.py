@@ -1,0 +1,226 @@
+"""A shard of groups on a log: appended, read again, and what becomes of those who wait when the log fails."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from barnabas.core.group import records as framing
+from barnabas.core.group.offsets import CommittedOffset, commit_record
+from barnabas.core.group.turn import GroupPolicy, GroupRequest
+from barnabas.model.errors import ApiError, ErrorCode
+from barnabas.model.ids import Uuid
+from barnabas.runtime.group_coordinator import GroupShard, partition_of
+from barnabas.runtime.partition import Partition
+from barnabas.sim.disk import SimDisk
+from barnabas.storage.producer_state import Origin
+from barnabas.wire.api.heartbeat import HeartbeatRequest
+from barnabas.wire.api.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from barnabas.wire.api.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from barnabas.wire.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from barnabas.wire.api.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from barnabas.wire.records import Record, encode_batch, encode_end_marker
+from barnabas.wire.schema import Message
+from tests.unit.storage.kit import NOW, open_log, small
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.passed_ms = 0
+        self.calls: list[tuple[int, Callable[[], None]]] = []
+
+    def now_ms(self) -> int:
+        return NOW + self.passed_ms
+
+    def monotonic_ms(self) -> int:
+        return self.passed_ms
+
+    def call_at(self, deadline_ms: int, callback: Callable[[], None]) -> Any:
+        self.calls.append((deadline_ms, callback))
+
+    def wait(self, ms: int) -> None:
+        until = self.passed_ms + ms
+        while due := sorted((call for call in self.calls if call[0] <= until), key=lambda call: call[0]):
+            self.calls.remove(due[0])
+            self.passed_ms = max(self.passed_ms, due[0][0])
+            due[0][1]()
+        self.passed_ms = until
+
+
+class Kit:
+    def __init__(self) -> None:
+        self.disk, self.clock = SimDisk(), Clock()
+        self.reports: list[str] = []
+        log = open_log(self.disk, small(segment_bytes=1 << 20))
+        self.partition = Partition(log=log, topic_id=Uuid(b"1" * 16), node_id=1, disk=self.disk, clock=self.clock)
+        self.partition.lead(1, (1,))
+        self.shard = self.new_shard()
+
+    def new_shard(self) -> GroupShard:
+        report = lambda text, **_: self.reports.append(text)  # noqa: E731
+        return GroupShard(self.partition, GroupPolicy(), self.clock, random.Random(1), report)
+
+    def ask(self, message: Message, version: int = 3) -> list[Any]:
+        """Where the answer will be."""
+        answers: list[Any] = []
+        self.shard.submit(GroupRequest(message, version, "c", "/h", self.clock.now_ms()), answers.append)
+        return answers
+
+    def join(self, member_id: str = "") -> list[Any]:
+        protocols = [JoinGroupRequestProtocol("range", b"")]
+        return self.ask(JoinGroupRequest("g", 6000, 60_000, member_id, None, "consumer", protocols))
+
+    def commit(self, *offsets: int) -> list[Any]:
+        parts = [OffsetCommitRequestPartition(number, offset) for number, offset in enumerate(offsets)]
+        return self.ask(OffsetCommitRequest("g", topics=[OffsetCommitRequestTopic("t", partitions=parts)]), 9)
+
+    def offsets(self, shard: GroupShard | None = None) -> dict[int, int]:
+        return {place[1]: held.offset for place, held in (shard or self.shard).machine.offsets.of("g").items()}
+
+    def append(self, data: bytes) -> None:
+        self.partition.append(memoryview(bytearray(data)), NOW, Origin.COORDINATOR)
+
+
+@pytest.fixture
+def kit() -> Kit:
+    return Kit()
+
+
+def test_the_partition_of_a_group_is_kafkas() -> None:
+    assert [partition_of(name, 50) for name in ("", "a", "group", "console-consumer-1", "grüße-\U0001f600")] == [
+        java(name) % 50 for name in ("", "a", "group", "console-consumer-1", "grüße-\U0001f600")
+    ]
+
+
+def java(text: str) -> int:
+    value = 0
+    units = text.encode("utf-16-be")
+    for at in range(0, len(units), 2):
+        value = (value * 31 + int.from_bytes(units[at : at + 2], "big")) % (1 << 32)
+    return value & 0x7FFFFFFF
+
+
+def test_what_was_committed_is_there_after_loading(kit: Kit) -> None:
+    (answer,) = kit.commit(5, 6)
+    assert answer.topics[0].partitions[0].error_code == 0
+    kit.commit(7)
+    assert kit.offsets(kit.new_shard()) == {0: 7, 1: 6}
+
+
+def test_a_settled_group_is_there_after_loading(kit: Kit) -> None:
+    (joined,) = kit.join()
+    given = [SyncGroupRequestAssignment(joined.member_id, b"mine")]
+    kit.ask(SyncGroupRequest("g", 1, joined.member_id, assignments=given))
+    again = kit.new_shard().machine.groups["g"]
+    assert (again.generation, again.members[joined.member_id].assignment) == (1, b"mine")
+
+
+def test_a_failed_append_sends_everyone_back_to_what_is_recorded(kit: Kit) -> None:
+    (joined,) = kit.join()
+    waiting = kit.join()
+    assert waiting == []
+    kit.join(joined.member_id)
+    follower = kit.ask(SyncGroupRequest("g", 2, waiting[0].member_id))
+    assert follower == []
+    kit.disk.fail_next(count=1)
+    (answer,) = kit.ask(SyncGroupRequest("g", 2, joined.member_id))
+    assert isinstance(answer, ApiError)
+    assert len(follower) == 1
+    assert isinstance(follower[0], ApiError)
+    (beat,) = kit.ask(HeartbeatRequest("g", 2, joined.member_id))
+    assert beat.error_code == ErrorCode.UNKNOWN_MEMBER_ID, "the generation was never recorded"
+    (again,) = kit.join()
+    assert again.error_code == 0
+
+
+def test_a_failed_commit_disturbs_nobody(kit: Kit) -> None:
+    (joined,) = kit.join()
+    given = [SyncGroupRequestAssignment(joined.member_id, b"mine")]
+    kit.ask(SyncGroupRequest("g", 1, joined.member_id, assignments=given))
+    waiting = kit.join()
+    kit.disk.fail_next(count=1)
+    parts = [OffsetCommitRequestPartition(0, 5)]
+    request = OffsetCommitRequest("g", 1, joined.member_id, topics=[OffsetCommitRequestTopic("t", partitions=parts)])
+    (answer,) = kit.ask(request, 9)
+    assert isinstance(answer, ApiError)
+    assert kit.offsets() == {}
+    assert waiting == [], "it waits on"
+    kit.join(joined.member_id)
+    assert waiting[0].error_code == 0
+
+
+def test_offsets_of_transactions(kit: Kit) -> None:
+    kit.commit(1, 1, 1)
+
+    def transactional(producer_id: int, partition: int, offset: int) -> None:
+        key, value = framing.encode(commit_record("g", ("t", partition), CommittedOffset(offset, -1, "", NOW)))
+        records = [Record(-1, NOW, key, value)]
+        kit.append(
+            encode_batch(records, producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True)
+        )
+
+    transactional(7, 0, 10)
+    kit.append(encode_end_marker(commit=True, coordinator_epoch=0, producer_id=7, producer_epoch=0, timestamp=NOW))
+    transactional(8, 1, 10)
+    kit.append(encode_end_marker(commit=False, coordinator_epoch=0, producer_id=8, producer_epoch=0, timestamp=NOW))
+    transactional(9, 2, 10)
+    kit.shard = kit.new_shard()
+    assert kit.offsets() == {0: 10, 1: 1, 2: 1}
+    wanted = OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=None)], require_stable=True)
+    (answer,) = kit.ask(wanted)
+    codes = {part.partition_index: part.error_code for part in answer.groups[0].topics[0].partitions}
+    assert codes == {0: 0, 1: 0, 2: ErrorCode.UNSTABLE_OFFSET_COMMIT}
+
+
+def test_unknown_records_are_passed_over(kit: Kit) -> None:
+    kit.commit(3)
+    strange = [
+        Record(-1, NOW, b"\0\x03\0\x01g", b"\0\0"),
+        Record(-1, NOW, b"\0\x01", b"\0\x04"),
+        Record(-1, NOW, b"", None),
+        Record(-1, NOW, b"\0\x02\0\x01g", b"\0\x63"),
+    ]
+    kit.append(encode_batch(strange))
+    assert kit.offsets(kit.new_shard()) == {0: 3}
+
+
+def test_a_log_that_cannot_be_read_serves_nobody(kit: Kit) -> None:
+    kit.commit(3)
+    kit.partition.log.fail("gone")
+    kit.shard = kit.new_shard()
+    assert kit.reports == ["groups cannot be loaded"]
+    (answer,) = kit.commit(4)
+    assert isinstance(answer, ApiError)
+    assert answer.code is ErrorCode.NOT_COORDINATOR
+    kit.shard.close()
+
+
+def test_closing_answers_those_who_wait(kit: Kit) -> None:
+    kit.join()
+    waiting = kit.join()
+    kit.shard.close()
+    assert [answer.code for answer in waiting] == [ErrorCode.NOT_COORDINATOR]
+    kit.clock.wait(10_000)
+    assert len(waiting) == 1
+
+
+def test_sessions_end_by_themselves_and_then_nothing_ticks(kit: Kit) -> None:
+    kit.join()
+    kit.clock.wait(5900)
+    assert kit.shard.machine.groups["g"].members
+    kit.clock.wait(400)
+    assert not kit.shard.machine.groups["g"].members
+    assert kit.clock.calls == []
+
+
+def test_more_records_than_a_batch_may_hold(kit: Kit) -> None:
+    kit.partition.update_settings(small(max_message_bytes=2000, segment_bytes=1 << 20))
+    kit.commit(*range(100))
+    assert kit.offsets(kit.new_shard()) == dict(enumerate(range(100)))
