@@ -15,11 +15,23 @@ from barnabas.runtime.shard import Journaled
 from barnabas.storage.log import Log
 from barnabas.storage.producer_state import Origin
 from barnabas.wire import batch
-from barnabas.wire.batch import BatchHeader, CorruptBatch, InvalidRecord, UnsupportedCodec, UnsupportedMagic
+from barnabas.wire.batch import (
+    HEADER_SIZE,
+    SMALLEST_RECORD,
+    BatchHeader,
+    CorruptBatch,
+    InvalidRecord,
+    UnsupportedCodec,
+    UnsupportedMagic,
+)
 from barnabas.wire.compression import DecompressionError
 from barnabas.wire.records import BatchBuilder, ControlType, Record, decode_batch, read_control_type
 from barnabas.wire.schema import DecodeError
 
+SMALLEST_BATCH, LARGEST_PLAIN_BATCH = HEADER_SIZE + SMALLEST_RECORD, 8 << 10
+"""The length of a record takes two bytes at most in these."""
+CONTINUES = 0x80
+"""The bit of a varint's byte that says that another follows."""
 RECORD_OVERHEAD = 32
 """Of a record beside its key and its value, at most."""
 LOAD_BYTES = 4 << 20
@@ -73,7 +85,8 @@ def replay_log(log: Log, machine: GroupMachine) -> int:
     or one of ``UNREADABLE``.
     """
     count = 0
-    latest: dict[bytes | None, Record] = {}
+    latest: dict[bytes | None, Record | bytes] = {}
+    """Key -> the last record, or the batch that holds nothing else: most are commits that a later one replaces."""
     for content, position, header in _batches(log):
         if header.is_control or header.is_transactional:
             _replay(latest.values(), NO_PRODUCER_ID, NO_PRODUCER_EPOCH, machine)
@@ -81,19 +94,37 @@ def replay_log(log: Log, machine: GroupMachine) -> int:
         if header.is_control:
             _replay_control(content, position, header, machine)
             continue
-        records = decode_batch(content, position)
-        count += len(records)
+        count += header.record_count
+        key = _only_key(content, position, header)
         if header.is_transactional:
-            _replay(records, header.producer_id, header.producer_epoch, machine)
+            _replay(decode_batch(content, position), header.producer_id, header.producer_epoch, machine)
+        elif key is not None:
+            latest[key] = content[position : position + header.size]
         else:
-            # Most records are commits that a later one replaces: only the last of a key is worth decoding.
-            latest.update([(record.key, record) for record in records])
+            latest.update([(record.key, record) for record in decode_batch(content, position)])
     _replay(latest.values(), NO_PRODUCER_ID, NO_PRODUCER_EPOCH, machine)
     return count
 
 
-def _replay(records: Iterable[Record], producer_id: int, producer_epoch: int, machine: GroupMachine) -> None:
-    for record in records:
+def _only_key(content: bytes, position: int, header: BatchHeader) -> bytes | None:
+    """The key of a batch that holds one plain record, as most do. None for any other, and where in doubt."""
+    if header.record_count != 1 or header.is_compressed or not SMALLEST_BATCH <= header.size <= LARGEST_PLAIN_BATCH:
+        return None
+    at = position + HEADER_SIZE
+    at += 1 if content[at] < CONTINUES else 2  # its length
+    first, second = content[at + 3], content[at + 4]  # after attributes and the deltas of timestamp and offset
+    if content[at + 1] or content[at + 2] or first & 1:
+        return None
+    if first < CONTINUES:
+        return content[at + 4 : at + 4 + (first >> 1)]
+    if second >= CONTINUES:
+        return None
+    return content[at + 5 : at + 5 + ((first & 0x7F | second << 7) >> 1)]
+
+
+def _replay(records: Iterable[Record | bytes], producer_id: int, producer_epoch: int, machine: GroupMachine) -> None:
+    for found in records:
+        record = found if isinstance(found, Record) else decode_batch(found)[0]
         try:
             decoded = framing.decode(record.key, record.value)
         except DecodeError:

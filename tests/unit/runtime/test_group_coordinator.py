@@ -7,12 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from barnabas.core.group import records as framing
 from barnabas.core.group.offsets import CommittedOffset, commit_record
 from barnabas.core.group.turn import GroupPolicy, GroupRequest
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.model.ids import Uuid
+from barnabas.runtime import group_log
 from barnabas.runtime.group_coordinator import GroupShard, partition_of
 from barnabas.runtime.partition import Partition
 from barnabas.sim.disk import SimDisk
@@ -26,6 +29,8 @@ from barnabas.wire.api.offset_commit import (
 )
 from barnabas.wire.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from barnabas.wire.api.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from barnabas.wire.batch import read_header
+from barnabas.wire.compression import Codec
 from barnabas.wire.records import Record, encode_batch, encode_end_marker
 from barnabas.wire.schema import Message
 from tests.unit.storage.kit import NOW, open_log, small
@@ -224,3 +229,21 @@ def test_more_records_than_a_batch_may_hold(kit: Kit) -> None:
     kit.partition.update_settings(small(max_message_bytes=2000, segment_bytes=1 << 20))
     kit.commit(*range(100))
     assert kit.offsets(kit.new_shard()) == dict(enumerate(range(100)))
+
+
+@given(
+    key=st.binary(max_size=20) | st.integers(0, 9000).map(bytes) | st.none(),
+    value=st.binary(max_size=20) | st.integers(0, 9000).map(bytes) | st.none(),
+    timestamps=st.lists(st.integers(0, 300), min_size=1, max_size=2),
+    headers=st.lists(st.tuples(st.just("h"), st.binary(max_size=3)), max_size=1),
+    codec=st.sampled_from([Codec.NONE, Codec.NONE, Codec.GZIP]),
+)
+def test_the_quick_look_at_a_key_is_right(
+    key: bytes | None, value: bytes | None, timestamps: list[int], headers: list[Any], codec: Codec
+) -> None:
+    records = [Record(-1, NOW + at, key, value, tuple(headers)) for at in timestamps]
+    data = b"before" + encode_batch(records, codec=codec)
+    found = group_log._only_key(data, 6, read_header(data, 6))
+    assert found in (None, key)
+    if len(records) == 1 and codec is Codec.NONE and key is not None and value is not None and len(key + value) < 4000:
+        assert found == key
