@@ -30,10 +30,16 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=10_000, help="for the part groups")
     parser.add_argument("--no-kafka", action="store_true")
     parser.add_argument("--write", action="store_true", help="write docs/PERFORMANCE.md (the default without a part)")
+    parser.add_argument(
+        "--fill", action="store_true", help="touch the machine's memory first, so that nobody pays for its first use"
+    )
     options = parser.parse_args()
     reason = None if options.no_kafka else systems.unavailable()
     if reason is not None:
         say(f"Kafka is left out: {reason}")
+    if options.fill:
+        say("filling memory with page cache")
+        systems.fill_page_cache()
     kinds = suite.default_systems(kafka=not options.no_kafka and reason is None)
     parts = [options.part] if options.part else list(PARTS)
     sections = [report.stamp(options.rounds, " ".join(["python -m bench", *sys.argv[1:]]))]

@@ -42,6 +42,8 @@ SMALL_FRAME_LIMIT = 8 << 20
 PRODUCE_KEY = 0
 API_VERSIONS_KEY = 18
 
+IN_MEMORY = (bytes, bytearray, memoryview)
+
 _FRAME = Struct(">i")
 _KEY = Struct(">h")
 
@@ -255,7 +257,7 @@ class Connection:
             self.close()
             return
         exchange.chunks = chunks
-        exchange.size = codec.size(chunks)
+        exchange.size = len(chunks[0]) if len(chunks) == 1 else codec.size(chunks)  # type: ignore[arg-type]
 
     def _drain_ready(self) -> None:
         while self._in_flight and self._in_flight[0].chunks is not None:
@@ -295,8 +297,14 @@ class Connection:
         """Sends until all is out, the socket is full, or a file range must come from the disk first."""
         out = self._out
         try:
+            if len(out) == 1 and isinstance(out[0], bytes):  # nearly every reply is one small piece, and fits
+                sent = os.write(self._fd, out[0])
+                if sent == len(out[0]):
+                    out.clear()
+                else:
+                    out[0] = memoryview(out[0])[sent:]
             while out:
-                if isinstance(out[0], bytes | bytearray | memoryview):
+                if isinstance(out[0], IN_MEMORY):
                     sent = self._send_gathered()
                 else:
                     sent = self._send_range(out[0])
@@ -324,7 +332,7 @@ class Connection:
         gathered: list[Any] = []
         while out and len(gathered) < MAX_GATHERED:
             chunk = out[0]
-            if not isinstance(chunk, bytes | bytearray | memoryview):
+            if not isinstance(chunk, IN_MEMORY):
                 chunk = _read_small(chunk) if chunk.size <= COPY_LIMIT else None
                 if chunk is None:
                     break

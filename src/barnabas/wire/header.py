@@ -33,6 +33,7 @@ _flexible_frame = struct.Struct(">iix").pack
 
 _flexible_versions: dict[int, Versions] = {}
 _response_headers: dict[tuple[type[Message], int], int] = {}
+_response_headers: dict[tuple[type[Message], int], int] = {}
 
 
 class RequestHeader(Message):
@@ -119,7 +120,11 @@ def decode_response_header(buffer: Buffer, offset: int, end: int, header_version
 
 def frame_response(response: Message, version: int, correlation_id: int) -> list[Chunk]:
     """A response as it goes to the socket: size, header, body."""
-    return frame_body(codec.encode(response, version), correlation_id, response_header_version(type(response), version))
+    cls = type(response)
+    header_version = _response_headers.get((cls, version))
+    if header_version is None:
+        header_version = _response_headers[cls, version] = response_header_version(cls, version)
+    return frame_body(codec.encode(response, version), correlation_id, header_version)
 
 
 def frame_body(body: list[Chunk], correlation_id: int, header_version: int) -> list[Chunk]:

@@ -1,0 +1,32 @@
+"""What the README shows works."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from barnabas.testing import EmbeddedBroker
+
+README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+def test_the_script_with_a_stock_client(shared_broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    script = next(block for block in BLOCKS if "127.0.0.1:9092" in block)
+    exec(compile(script.replace("127.0.0.1:9092", shared_broker.bootstrap_servers), "README.md", "exec"), {})
+    assert capsys.readouterr().out.splitlines()[-1] == "9 b'9' b'hello 9'"
+
+
+def test_the_fixture(barnabas_broker: EmbeddedBroker) -> None:
+    names: dict[str, object] = {}
+    exec(compile(next(block for block in BLOCKS if "barnabas_broker" in block), "README.md", "exec"), names)
+    names["test_an_order_arrives"](barnabas_broker)  # type: ignore[operator]
+
+
+def test_the_documentation_is_up_to_date() -> None:
+    from tools import docs
+
+    for path, content in docs.pages().items():
+        assert path.read_text(encoding="utf-8") == content, f"{path.name}: run python -m tools.docs"
