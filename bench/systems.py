@@ -83,6 +83,7 @@ class Barnabas(System):
                 *("--data", str(self.folder / "data"), "--set", "num.partitions=8", *arguments),
             ],
             stdout=subprocess.PIPE,
+            env={key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"},
         )
         assert self.process.stdout is not None
         for line in self.process.stdout:

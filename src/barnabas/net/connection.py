@@ -304,10 +304,7 @@ class Connection:
                 else:
                     out[0] = memoryview(out[0])[sent:]
             while out:
-                if isinstance(out[0], IN_MEMORY):
-                    sent = self._send_gathered()
-                else:
-                    sent = self._send_range(out[0])
+                sent = self._send_gathered() if isinstance(out[0], IN_MEMORY) else self._send_range(out[0])
                 if sent < 0:
                     return
                 self._out_bytes = max(0, self._out_bytes - sent)

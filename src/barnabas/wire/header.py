@@ -33,7 +33,6 @@ _flexible_frame = struct.Struct(">iix").pack
 
 _flexible_versions: dict[int, Versions] = {}
 _response_headers: dict[tuple[type[Message], int], int] = {}
-_response_headers: dict[tuple[type[Message], int], int] = {}
 
 
 class RequestHeader(Message):
