@@ -80,7 +80,7 @@ def plot(outcomes: list[Outcome], path: Path = DOCS / "performance.png") -> None
     axes.barh([title for title, _, _ in shown], [r for _, r, _ in shown], color=[colours[x] for _, _, x in shown])
     axes.axvline(1.0, color="black", linewidth=0.8)
     axes.invert_yaxis()
-    axes.set_xlabel("Barnabas / Apache Kafka, same machine, same client, same run (rates: more is better; rest: less)")
+    axes.set_xlabel("ratio to Kafka in the same run (rates: more is better; the rest: less)")
     for position, (_, ratio, _) in enumerate(shown):
         axes.text(ratio, position, f" {ratio:.2f}", va="center", fontsize=8)
     figure.tight_layout()

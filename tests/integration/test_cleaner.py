@@ -73,7 +73,7 @@ def is_clean(broker: EmbeddedBroker, topic: str) -> Callable[[], bool]:
     """Whether the log has been cleaned up to its active segment."""
     node = broker._node
     assert node is not None
-    assert node._compaction is not None
+    wait_until(lambda: node._compaction is not None, "the cleaner was not started")
     cleaner = node._compaction.cleaner
     partition = node.broker.partitions.get(topic, 0)
     assert partition is not None

@@ -17,7 +17,6 @@ from typing import Any
 from barnabas.app import adoption
 from barnabas.app import format as formatting
 from barnabas.app.clock import LoopClock
-from barnabas.app.compaction import Compaction
 from barnabas.app.errors import StartError
 from barnabas.app.listeners import BoundListener, bind, controller_endpoint, limits_by_address, listen
 from barnabas.app.read_ahead import ReadAhead
@@ -25,7 +24,6 @@ from barnabas.broker import apis
 from barnabas.broker.context import Broker
 from barnabas.broker.features import KNOWN_RANGES
 from barnabas.controller.controller import Controller
-from barnabas.core.group.turn import GroupPolicy
 from barnabas.core.metadata.configs import topic_settings
 from barnabas.core.metadata.image import MetadataImage
 from barnabas.core.metadata.machine import Bootstrap, MetadataMachine, MetadataPolicy
@@ -38,7 +36,6 @@ from barnabas.model.ports import DiskError
 from barnabas.model.topic_settings import TopicSettings
 from barnabas.net.api import Api
 from barnabas.net.listener import ConnectionLimits, Listener
-from barnabas.runtime.group_coordinator import GroupCoordinator
 from barnabas.runtime.metadata_snapshot import CorruptSnapshot
 from barnabas.runtime.partitions import LocalPartitions
 from barnabas.runtime.raft_driver import RaftDriver
@@ -57,6 +54,8 @@ from barnabas.wire.api.controller_registration import Listener as ControllerList
 METADATA_SETTINGS = TopicSettings(retention_ms=-1, retention_bytes=-1, max_message_bytes=8 << 20)
 RESERVED_DESCRIPTORS = 64
 UPKEEP_S = 10.0
+
+COMPACTION_DELAY_S = 0.2
 
 Report = Callable[..., None]
 
@@ -107,7 +106,7 @@ class Node:
         self._checkpoint_at_ms = self._clock.monotonic_ms() + settings.log_flush_offset_checkpoint_interval_ms
         self._serving = False
         self._stopped = False
-        self._compaction: Compaction | None = None
+        self._compaction: Any = None
         self._roots = [os.path.abspath(path) for path in settings.data_directories]
         self._directories = [LogDirectory(disk, root, on_failure=self._directory_failed) for root in self._roots]
         options = LogOptions(
@@ -142,7 +141,7 @@ class Node:
             self._abandon()
             raise
         self._later(self._upkeep_s, self._on_upkeep)
-        self._compact()
+        self._later(COMPACTION_DELAY_S, self._compact)
 
     def _lock(self) -> None:
         try:
@@ -308,7 +307,7 @@ class Node:
             settings=self.settings,
             static_settings=self._static,
             partitions=partitions,
-            groups=self._make_groups(partitions),
+            make_groups=lambda: self._make_groups(partitions),
             clock=self._clock,
             random=self._random,
             to_controller=self.controller.submit,
@@ -317,7 +316,10 @@ class Node:
             served=apis.advertised,
         )
 
-    def _make_groups(self, partitions: LocalPartitions) -> GroupCoordinator:
+    def _make_groups(self, partitions: LocalPartitions) -> Any:
+        from barnabas.core.group.turn import GroupPolicy  # noqa: PLC0415 -- see Broker.groups
+        from barnabas.runtime.group_coordinator import GroupCoordinator  # noqa: PLC0415
+
         settings = self.settings
         policy = GroupPolicy(
             min_session_timeout_ms=settings.group_min_session_timeout_ms,
@@ -386,6 +388,8 @@ class Node:
     # Upkeep
 
     def _compact(self) -> None:
+        from barnabas.app.compaction import Compaction  # noqa: PLC0415 -- 30 ms that the first message need not wait for
+
         self._compaction = Compaction(
             settings=self.settings,
             partitions=self.broker.partitions,
@@ -412,7 +416,8 @@ class Node:
             self._checkpoint_at_ms = now_ms + self.settings.log_flush_offset_checkpoint_interval_ms
             self._write_checkpoints()
         self._logs.sweep(self._clock.now_ms())
-        self.broker.groups.upkeep()
+        if self.broker.has_groups:
+            self.broker.groups.upkeep()
         self._later(self._upkeep_s, self._on_upkeep)
 
     @property

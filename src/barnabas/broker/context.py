@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.core.metadata.image import EMPTY_IMAGE, BrokerImage, Endpoint, MetadataImage
 from barnabas.model.broker_settings import BrokerSettings
 from barnabas.model.errors import ApiError
+from barnabas.model.ids import OFFSETS_TOPIC
 from barnabas.model.ports import Clock, Random
-from barnabas.runtime.group_coordinator import GroupCoordinator
 from barnabas.runtime.partitions import LocalPartitions
 from barnabas.wire.schema import Message
+
+if TYPE_CHECKING:
+    from barnabas.runtime.group_coordinator import GroupCoordinator
 
 Then = Callable[[Any], None]
 """Takes a response, or the ApiError that stands for it."""
@@ -48,7 +51,7 @@ class Broker:
         settings: BrokerSettings,
         static_settings: Mapping[str, str],
         partitions: LocalPartitions,
-        groups: GroupCoordinator,
+        make_groups: Callable[[], GroupCoordinator],
         clock: Clock,
         random: Random,
         to_controller: Callable[[Message, Then], None],
@@ -61,7 +64,8 @@ class Broker:
         self.settings = settings
         self.static_settings = static_settings
         self.partitions = partitions
-        self.groups = groups
+        self._make_groups = make_groups
+        self._groups: GroupCoordinator | None = None
         self.clock = clock
         self.image: MetadataImage = EMPTY_IMAGE
         self.to_controller = to_controller
@@ -79,7 +83,24 @@ class Broker:
         self.image = image
         self.metadata_cache.clear()
         self.partitions.apply(delta, image)
-        self.groups.apply(delta, image)
+        if self._groups is not None:
+            self._groups.apply(delta, image)
+        elif OFFSETS_TOPIC in image.topics:
+            self.load_groups()
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        """Made with the first question about groups: a broker without any does not load the code for them."""
+        return self._groups or self.load_groups()
+
+    def load_groups(self) -> GroupCoordinator:
+        self._groups = self._make_groups()
+        self._groups.apply(None, self.image)
+        return self._groups
+
+    @property
+    def has_groups(self) -> bool:
+        return self._groups is not None
 
     def endpoint(self, node_id: int, listener: str) -> Endpoint | None:
         broker = self.image.brokers.get(node_id)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from struct import Struct, error
 
-from crc32c import crc32c
-
 from barnabas.model.ports import Disk, FileMissing
 from barnabas.storage.producer_state import ProducerEntry, ProducerState, RememberedBatch, first_sequence_of
+from barnabas.wire.checksum import crc32c
 
 SUFFIX = ".snapshot"
 _HEAD = Struct(">hI")

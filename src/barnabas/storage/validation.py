@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-from crc32c import crc32c
-
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.model.topic_settings import TopicSettings
 from barnabas.storage.producer_state import Origin
@@ -32,6 +30,7 @@ from barnabas.wire.batch import (
     read_header,
     restamp,
 )
+from barnabas.wire.checksum import crc32c
 from barnabas.wire.compression import Codec, DecompressionError, compress
 from barnabas.wire.records import payload
 from barnabas.wire.walk import RecordsSummary

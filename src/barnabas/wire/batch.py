@@ -21,9 +21,8 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import ClassVar, NamedTuple, TypeAlias
 
-from crc32c import crc32c
-
 from barnabas.model.errors import ErrorCode
+from barnabas.wire.checksum import crc32c
 from barnabas.wire.compression import Codec
 
 Buffer: TypeAlias = bytes | bytearray | memoryview

@@ -20,9 +20,8 @@ from struct import Struct
 from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
 
-from crc32c import crc32c
-
 from barnabas.wire.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, Buffer, CorruptBatch, InvalidRecord, read_header
+from barnabas.wire.checksum import crc32c
 
 _native: ModuleType | None
 try:
