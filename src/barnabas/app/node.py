@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from barnabas.app import adoption
+from barnabas.app import adoption, registration
 from barnabas.app import format as formatting
 from barnabas.app.clock import LoopClock
 from barnabas.app.errors import StartError
@@ -22,7 +22,6 @@ from barnabas.app.listeners import BoundListener, bind, controller_endpoint, lim
 from barnabas.app.read_ahead import ReadAhead
 from barnabas.broker import apis
 from barnabas.broker.context import Broker
-from barnabas.broker.features import KNOWN_RANGES
 from barnabas.controller.controller import Controller
 from barnabas.core.metadata.configs import topic_settings
 from barnabas.core.metadata.image import MetadataImage
@@ -44,12 +43,6 @@ from barnabas.storage.log import Log
 from barnabas.storage.log_directory import DirectoryLocked, LogDirectory, LogManager, LogOptions
 from barnabas.storage.validation import Validation
 from barnabas.wire.api.broker_heartbeat import BrokerHeartbeatRequest
-from barnabas.wire.api.broker_registration import BrokerRegistrationRequest
-from barnabas.wire.api.broker_registration import Feature as BrokerFeature
-from barnabas.wire.api.broker_registration import Listener as BrokerListener
-from barnabas.wire.api.controller_registration import ControllerRegistrationRequest
-from barnabas.wire.api.controller_registration import Feature as ControllerFeature
-from barnabas.wire.api.controller_registration import Listener as ControllerListener
 
 METADATA_SETTINGS = TopicSettings(retention_ms=-1, retention_bytes=-1, max_message_bytes=8 << 20)
 RESERVED_DESCRIPTORS = 64
@@ -216,8 +209,15 @@ class Node:
         if self._is_new:
             minimum = self._static.get("min.insync.replicas", "1")
             await self._ask(Bootstrap(formatting.bootstrap_records(minimum)))
-        await self._ask(self._controller_registration())
-        registered = await self._ask(self._broker_registration())
+        await self._ask(registration.of_controller(self.settings, formatting.random_uuid(self._random)))
+        request = registration.of_broker(
+            self.settings,
+            formatting.random_uuid(self._random),
+            cluster_id=self.cluster_id,
+            endpoints=[listener.advertised for listener in self.bound],
+            directory_ids=self._directory_ids,
+        )
+        registered = await self._ask(request)
         self.broker_epoch = registered.broker_epoch
         self.broker = self._make_broker()
         self._load_logs(self.controller.machine.image)
@@ -240,35 +240,6 @@ class Node:
         if code:
             raise StartError(f"The controller answered {type(request).__name__} with {ErrorCode(code).name}.")
         return response
-
-    def _controller_registration(self) -> ControllerRegistrationRequest:
-        name, host, port = controller_endpoint(self.settings)
-        return ControllerRegistrationRequest(
-            controller_id=self.settings.id,
-            incarnation_id=formatting.random_uuid(self._random),
-            listeners=[ControllerListener(name=name, host=host, port=port)],
-            features=[
-                ControllerFeature(name=feature, min_supported_version=low, max_supported_version=high)
-                for feature, (low, high) in sorted(KNOWN_RANGES.items())
-            ],
-        )
-
-    def _broker_registration(self) -> BrokerRegistrationRequest:
-        return BrokerRegistrationRequest(
-            broker_id=self.settings.id,
-            cluster_id=self.cluster_id,
-            incarnation_id=formatting.random_uuid(self._random),
-            listeners=[
-                BrokerListener(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
-                for e in (listener.advertised for listener in self.bound)
-            ],
-            features=[
-                BrokerFeature(name=feature, min_supported_version=low, max_supported_version=high)
-                for feature, (low, high) in KNOWN_RANGES.items()
-            ],
-            rack=self.settings.broker_rack,
-            log_dirs=list(self._directory_ids),
-        )
 
     def _heartbeat(self, *, want_shut_down: bool = False) -> BrokerHeartbeatRequest:
         return BrokerHeartbeatRequest(

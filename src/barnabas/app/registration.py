@@ -1,0 +1,52 @@
+"""What a node tells the controller of itself when it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from barnabas.app.listeners import controller_endpoint
+from barnabas.broker.features import KNOWN_RANGES
+from barnabas.core.metadata.image import Endpoint
+from barnabas.model.broker_settings import BrokerSettings
+from barnabas.model.ids import Uuid
+from barnabas.wire.api import broker_registration, controller_registration
+
+
+def of_controller(
+    settings: BrokerSettings, incarnation_id: Uuid
+) -> controller_registration.ControllerRegistrationRequest:
+    name, host, port = controller_endpoint(settings)
+    return controller_registration.ControllerRegistrationRequest(
+        controller_id=settings.id,
+        incarnation_id=incarnation_id,
+        listeners=[controller_registration.Listener(name=name, host=host, port=port)],
+        features=[
+            controller_registration.Feature(name=feature, min_supported_version=low, max_supported_version=high)
+            for feature, (low, high) in sorted(KNOWN_RANGES.items())
+        ],
+    )
+
+
+def of_broker(
+    settings: BrokerSettings,
+    incarnation_id: Uuid,
+    *,
+    cluster_id: str,
+    endpoints: Sequence[Endpoint],
+    directory_ids: Sequence[Uuid],
+) -> broker_registration.BrokerRegistrationRequest:
+    return broker_registration.BrokerRegistrationRequest(
+        broker_id=settings.id,
+        cluster_id=cluster_id,
+        incarnation_id=incarnation_id,
+        listeners=[
+            broker_registration.Listener(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
+            for e in endpoints
+        ],
+        features=[
+            broker_registration.Feature(name=feature, min_supported_version=low, max_supported_version=high)
+            for feature, (low, high) in KNOWN_RANGES.items()
+        ],
+        rack=settings.broker_rack,
+        log_dirs=list(directory_ids),
+    )
