@@ -11,8 +11,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
@@ -61,7 +63,7 @@ def fill(servers: str, mark: str, topics: int = 10) -> None:
         settings = {"bootstrap.servers": servers, "group.id": group, "enable.auto.commit": False, "log_level": 0}
         reader = Consumer(settings)
         places = [TopicPartition(f"topic-{n}", 0, 5 + number + len(mark)) for n in range(3)]
-        reader.commit(offsets=places, asynchronous=False)
+        patiently(lambda reader=reader, places=places: reader.commit(offsets=places, asynchronous=False))
         reader.close()
 
 
@@ -103,11 +105,15 @@ def read(servers: str, topic: str, partitions: int) -> list[tuple[int, int, byte
 
 
 def end_of(reader: Consumer, place: TopicPartition) -> int:
-    """A broker that has just started may not lead yet."""
+    return int(patiently(lambda: reader.get_watermark_offsets(place, timeout=10))[1])
+
+
+def patiently(ask: Callable[[], Any]) -> Any:
+    """A broker that has just started may not lead or coordinate yet."""
     deadline = time.monotonic() + 30
     while True:
         try:
-            return int(reader.get_watermark_offsets(place, timeout=10)[1])
+            return ask()
         except KafkaException:
             if time.monotonic() > deadline:
                 raise
