@@ -31,10 +31,12 @@ def join_and_leave(system: System, name: str) -> tuple[float, float]:
     first, second = _consumer(system, name), _consumer(system, name)
     first.subscribe(["group-bench"])
     _until(lambda: (first.poll(0.02), len(first.assignment()) == 8)[1])
+    _poll(1.5, first)  # a group that has settled, not one that is just beginning
     began = time.perf_counter()
     second.subscribe(["group-bench"])
     _until(lambda: (first.poll(0.02), second.poll(0.02), len(second.assignment()) == 4)[2])
     joined = time.perf_counter() - began
+    _poll(1.5, first, second)
     began = time.perf_counter()
     second.close()
     _until(lambda: (first.poll(0.02), len(first.assignment()) == 8)[1])
@@ -54,6 +56,13 @@ def _consumer(system: System, name: str) -> Consumer:
             "log_level": 0,
         }
     )
+
+
+def _poll(seconds: float, *consumers: Consumer) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        for consumer in consumers:
+            consumer.poll(0.02)
 
 
 def _until(condition: Callable[[], bool]) -> None:

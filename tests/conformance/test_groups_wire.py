@@ -8,6 +8,7 @@ import pytest
 
 from barnabas.model.errors import ErrorCode
 from barnabas.testing import EmbeddedBroker
+from barnabas.wire.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.wire.api.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from barnabas.wire.api.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from barnabas.wire.api.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -37,7 +38,7 @@ from barnabas.wire.api.offset_fetch import (
     OffsetFetchResponse,
 )
 from barnabas.wire.api.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from tests.reliability.raw import Raw, wait_until
+from tests.reliability.raw import Raw, frame, wait_until
 
 NewName = Callable[[], str]
 
@@ -270,3 +271,33 @@ def test_whoever_waits_and_goes_is_not_answered_wrongly(raw: Raw, topic: str, sh
         )
     again = raw.call(join(topic, joined.member_id), JoinGroupResponse, 9)
     assert sorted(member.member_id for member in again.members) == sorted([joined.member_id, reply.member_id])
+
+
+def introduced(raw: Raw) -> Raw:
+    """As a client that sends its heartbeats in the background."""
+    raw.call(ApiVersionsRequest("librdkafka", "2.6"), ApiVersionsResponse, 3)
+    return raw
+
+
+def test_a_held_heartbeat_tells_of_a_rebalance_when_it_begins(
+    raw: Raw, shared_broker: EmbeddedBroker, topic: str
+) -> None:
+    joined = settled(introduced(raw), topic)
+    raw.send(HeartbeatRequest(topic, joined.generation_id, joined.member_id), 4)
+    with Raw(shared_broker.port) as other:
+        asked = other.call(join(topic), JoinGroupResponse, 9)
+        other.send(join(topic, asked.member_id), 9)
+        assert raw.receive(HeartbeatResponse, 4)[1].error_code == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_nothing_waits_behind_a_held_heartbeat(raw: Raw, topic: str) -> None:
+    joined = settled(introduced(raw), topic)
+    beat = HeartbeatRequest(topic, joined.generation_id, joined.member_id)
+    for _ in range(50):  # seconds each, were they to wait
+        raw.send(beat, 4)
+        raw.send(MetadataRequest(topics=[]), 12)
+        assert raw.receive(HeartbeatResponse, 4)[1].error_code == 0
+        assert raw.receive(MetadataResponse, 12)[1].brokers
+    raw.send_bytes(frame(beat, 4) + frame(MetadataRequest(topics=[]), 12) + frame(beat, 4) + frame(beat, 4))
+    for answer, version in ((HeartbeatResponse, 4), (MetadataResponse, 12), (HeartbeatResponse, 4)):
+        raw.receive(answer, version)

@@ -1,8 +1,8 @@
 """The group machine in words. What it decides is appended and replayed at once; the group is ``g`` unless told.
 
-    policy delay=3000 max=2 retention=60000 check=1000       wait 6000            (milliseconds, with ticks)
+    policy delay=3000 hold=3000 max=2 retention=60000        wait 6000            (milliseconds, with ticks)
     join A [new] [instance=i] [protocols=range:x,rr:y]       sync A [assign=A:p0,B:p1] [protocol=range]
-         [session=10000] [rebalance=60000] [type=consumer]   heartbeat A [generation=1] [member=A-1]
+         [session=10000] [rebalance=60000] [type=consumer]   heartbeat A [generation=1] [member=A-1] [held=yes]
          [reason=text]                                       leave A B [by-instance]
     commit [A] t:0=5 t:1=7 [retention=1000] [metadata=m]     fetch [stable] t:0 t:1   fetch all
     delete-offsets t:0                                       topic-deleted t
@@ -48,6 +48,7 @@ START_MS = 1_000_000
 TICK_MS = 250
 POLICY = {
     "delay": "initial_rebalance_delay_ms",
+    "hold": "heartbeat_hold_ms",
     "max": "max_size",
     "retention": "offsets_retention_ms",
     "check": "offsets_check_interval_ms",
@@ -115,7 +116,8 @@ class GroupScenario:
     def _ask(self, token: str, message: Message, options: dict[str, str], client: str = "") -> list[str]:
         newest = int(str(type(message).versions).rpartition("-")[2])
         version = int(options.get("v", newest))
-        return self._decide(token, GroupRequest(message, version, client, "/h", START_MS + self._now_ms))
+        may_wait = "held" in options
+        return self._decide(token, GroupRequest(message, version, client, "/h", START_MS + self._now_ms, may_wait))
 
     def _said(self, token: str, response: Any) -> str:
         given = (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED)

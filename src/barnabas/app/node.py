@@ -297,6 +297,7 @@ class Node:
             max_session_timeout_ms=settings.group_max_session_timeout_ms,
             initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
             max_size=settings.group_max_size,
+            heartbeat_hold_ms=settings.group_heartbeat_hold_ms,
             offset_metadata_max_bytes=settings.offset_metadata_max_bytes,
             offsets_retention_ms=settings.offsets_retention_minutes * 60_000,
             offsets_check_interval_ms=settings.offsets_retention_check_interval_ms,

@@ -28,12 +28,20 @@ class Request(Protocol):
     client_id: str | None
     abandoned: Callable[[], object] | None
     """Called when the client goes before its parked request is answered."""
+    overtaken: Callable[[], object] | None
+    """Called when another request of the client waits behind this one, which is parked."""
 
     @property
     def listener(self) -> str: ...
 
     @property
     def client_host(self) -> str: ...
+
+    @property
+    def client_software(self) -> str:
+        """The name of the client's library; "unknown" where it has not said."""
+
+    def introduce(self, software_name: str, software_version: str) -> None: ...
 
     def reply(self, response: Message) -> None: ...
 

@@ -17,6 +17,9 @@ _TOLD = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
 }
+_IN_BACKGROUND = ("apache-kafka-java", "librdkafka", "confluent-kafka", "kafka-python", "kgo")
+"""Libraries whose consumers go on while a heartbeat is under way, by the names they give themselves (KIP-511).
+kafkajs, for one, reads nothing until it is answered."""
 _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE)
 
 
@@ -25,10 +28,13 @@ def told(problem: ApiError, too_large: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERRO
     return too_large if problem.code in _TOO_LARGE else _TOLD.get(problem.code, problem.code)
 
 
+def may_wait(exchange: Request) -> bool:
+    return exchange.client_software.startswith(_IN_BACKGROUND)
+
+
 def wrapped(broker: Broker, exchange: Request, message: Message) -> GroupRequest:
-    return GroupRequest(
-        message, exchange.version, exchange.client_id or "", f"/{exchange.client_host}", broker.clock.now_ms()
-    )
+    host, now_ms = f"/{exchange.client_host}", broker.clock.now_ms()
+    return GroupRequest(message, exchange.version, exchange.client_id or "", host, now_ms, may_wait(exchange))
 
 
 def ask(

@@ -278,6 +278,14 @@ class BrokerSettings(Settings):
     group_max_size: int = setting(
         "group.max.size", SettingType.INT, INT_MAX, "Members of a group at most.", at_least(1)
     )
+    group_heartbeat_hold_ms: int = setting(
+        "barnabas.group.heartbeat.hold.ms",
+        SettingType.INT,
+        3000,
+        "How long a heartbeat with nothing to tell is held back, so that a rebalance reaches the member at once; a "
+        "third of its session at most, and only for clients that send heartbeats in the background. 0 answers at once.",
+        at_least(0),
+    )
     durable: bool = setting(
         "barnabas.durable",
         SettingType.BOOLEAN,

@@ -66,7 +66,17 @@ Apis = Mapping[int, Api]
 class Exchange:
     """One request in flight. Replies leave a connection in the order of its requests."""
 
-    __slots__ = ("abandoned", "api", "chunks", "client_id", "connection", "correlation_id", "size", "version")
+    __slots__ = (
+        "abandoned",
+        "api",
+        "chunks",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "overtaken",
+        "size",
+        "version",
+    )
 
     def __init__(
         self, connection: Connection, api: Api, version: int, correlation_id: int, client_id: str | None
@@ -81,6 +91,8 @@ class Exchange:
         self.size = 0
         self.abandoned: Callable[[], object] | None = None
         """Set by a handler that parks the request: called when the client goes before it is answered."""
+        self.overtaken: Callable[[], object] | None = None
+        """Set by a handler that parks the request though it could answer: called when the next one waits behind it."""
 
     @property
     def listener(self) -> str:
@@ -89,6 +101,14 @@ class Exchange:
     @property
     def client_host(self) -> str:
         return self.connection.peer
+
+    @property
+    def client_software(self) -> str:
+        return self.connection.software[0]
+
+    def introduce(self, software_name: str, software_version: str) -> None:
+        """The client has said which library it is (KIP-511)."""
+        self.connection.software = (software_name, software_version)
 
     def reply(self, response: Message) -> None:
         """Answers a parked request, from anywhere on the loop."""

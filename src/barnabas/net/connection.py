@@ -178,6 +178,8 @@ class Connection:
             self._handling = False
         if self.is_open:
             self._send_ready()
+            if self._stopped_by is not None and start < end and self._stopped_by.overtaken is not None:
+                self._loop.call_soon(self._stopped_by.overtaken)
         return start
 
     def _may_parse(self) -> bool:

@@ -11,6 +11,7 @@ from barnabas.core.group.classic import ClassicGroup, State
 from barnabas.core.group.machine import GroupMachine, Tick
 from barnabas.core.group.turn import GroupPolicy, GroupRequest
 from barnabas.model.errors import ErrorCode
+from barnabas.wire.api.heartbeat import HeartbeatResponse
 from barnabas.wire.api.join_group import JoinGroupResponse
 from barnabas.wire.api.sync_group import SyncGroupResponse
 from barnabas.wire.schema import Message
@@ -81,8 +82,8 @@ class Driven:
             joined = group.state is State.COMPLETING and before[0] is not State.COMPLETING
             assert group.generation >= before[1] + joined, "a join phase ended and the generation did not go up"
 
-    def ask(self, message: Message, client: str | None = None, version: int = 5) -> Any:
-        return self.decide(GroupRequest(message, version, "c", "/h", self.now_ms), client)
+    def ask(self, message: Message, client: str | None = None, version: int = 5, *, may_wait: bool = False) -> Any:
+        return self.decide(GroupRequest(message, version, "c", "/h", self.now_ms, may_wait), client)
 
     def hear(self, client: str | None, response: Any) -> None:
         if isinstance(response, JoinGroupResponse):
@@ -99,6 +100,8 @@ class Driven:
                     self.heard_ms[response.member_id] = self.now_ms
             elif response.error_code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
                 self.forget(client, response.member_id)
+        elif isinstance(response, HeartbeatResponse) and client is not None:
+            self.hear_beat(client, ErrorCode(response.error_code))
         elif isinstance(response, SyncGroupResponse) and client is not None and not response.error_code:
             believes = self.clients[client]
             known = self.settled.get(believes.generation)
@@ -106,6 +109,13 @@ class Driven:
                 assert response.assignment == known[believes.member_id], "another's assignment, or another generation's"
             believes.synced = believes.generation
             self.heard_ms[believes.member_id] = self.now_ms
+
+    def hear_beat(self, client: str, code: ErrorCode) -> None:
+        believes = self.clients[client]
+        if code is ErrorCode.ILLEGAL_GENERATION:
+            believes.synced = believes.generation = -1
+        elif code not in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
+            self.forget(client, believes.member_id)
 
     def forget(self, client: str, member_id: str) -> None:
         if self.clients[client].member_id == member_id:

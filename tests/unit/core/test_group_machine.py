@@ -50,10 +50,16 @@ PLACES = st.sampled_from([("t", 0), ("t", 1), ("u", 0)])
 
 
 class GroupMachineAgainstModel(Driven, RuleBasedStateMachine):
-    @initialize(seed=st.integers(0, 2**32), delay_ms=st.sampled_from([0, 0, 3000]), size=st.sampled_from([2, 100, 100]))
-    def begin(self, seed: int, delay_ms: int, size: int) -> None:
+    @initialize(
+        seed=st.integers(0, 2**32),
+        delay_ms=st.sampled_from([0, 0, 3000]),
+        hold_ms=st.sampled_from([0, 1000, 3000]),
+        size=st.sampled_from([2, 100, 100]),
+    )
+    def begin(self, seed: int, delay_ms: int, hold_ms: int, size: int) -> None:
         self.policy = GroupPolicy(
             initial_rebalance_delay_ms=delay_ms,
+            heartbeat_hold_ms=hold_ms,
             max_size=size,
             new_member_join_timeout_ms=2 * REBALANCE_MS,
             offsets_retention_ms=RETENTION_MS,
@@ -146,12 +152,21 @@ class GroupMachineAgainstModel(Driven, RuleBasedStateMachine):
         code = ErrorCode(self.ask(request).error_code)
         if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
             self.heard_ms[believes.member_id] = self.now_ms
-        elif code is ErrorCode.ILLEGAL_GENERATION:
-            believes.synced = -1
-            believes.generation = -1
-        else:
-            self.forget(name, believes.member_id)
+        self.hear_beat(name, code)
         return code
+
+    @rule(name=CLIENTS)
+    def held_heartbeat(self, name: str) -> None:
+        """One that may be answered later: by a rebalance, the next one, or when its time is up."""
+        believes = self.clients[name]
+        member_id, group = believes.member_id, self.group
+        request = HeartbeatRequest(GROUP, believes.generation, member_id, STATIC[name])
+        answer = self.ask(request, name, may_wait=True)
+        if answer is None:
+            assert group is not None
+            assert (group.state, group.generation) == (State.STABLE, believes.generation)
+        if answer is None or answer.error_code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
+            self.heard_ms[member_id] = self.now_ms
 
     @rule(name=CLIENTS)
     def leave(self, name: str) -> None:
@@ -287,8 +302,12 @@ class GroupMachineAgainstModel(Driven, RuleBasedStateMachine):
         assert all(group.static_ids.get(m.instance_id) == m.member_id for m in members.values() if m.instance_id)
         assert len(group.static_ids) == sum(m.instance_id is not None for m in members.values())
         assert not set(group.pending) & set(members)
-        tokens = [token for m in members.values() for token in (m.joining, m.syncing) if token is not None]
+        tokens = [token for m in members.values() for token in (m.joining, m.syncing, m.beating) if token is not None]
         assert len(tokens) == len(set(tokens)) == len(self.waiting)
+        if group.state is not State.STABLE:
+            assert not any(member.beating is not None for member in members.values())
+        longest_ms = min(self.policy.heartbeat_hold_ms, SESSION_MS // 3)
+        assert all(m.held_until_ms <= self.now_ms + longest_ms for m in members.values() if m.beating is not None)
         if group.state is not State.PREPARING:
             assert not any(member.joining is not None for member in members.values())
         if group.state is State.STABLE:

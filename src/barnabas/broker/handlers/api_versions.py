@@ -29,6 +29,8 @@ def handle(broker: Broker, exchange: Request, request: ApiVersionsRequest | None
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(ErrorCode.INVALID_REQUEST)
+    if exchange.version >= 3:
+        exchange.introduce(request.client_software_name, request.client_software_version)
     finalized = broker.image.features
     return ApiVersionsResponse(
         api_keys=[ApiVersion(key, low, high) for key, low, high in broker.served()],

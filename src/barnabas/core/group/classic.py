@@ -21,6 +21,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from barnabas.model.errors import ErrorCode
+from barnabas.wire.api.heartbeat import HeartbeatResponse
 from barnabas.wire.api.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from barnabas.wire.api.sync_group import SyncGroupResponse
 from barnabas.wire.schema import Message
@@ -67,6 +68,12 @@ class Member:
     """The token of its JoinGroup while it waits for the join phase to end."""
     syncing: object | None = None
     """The token of its SyncGroup while it waits for the leader's."""
+    beating: object | None = None
+    """The token of its Heartbeat while that is held back: answered when the group rebalances or its time is up."""
+    held_until_ms: int = 0
+    """When that time is up, of its Heartbeat or of a SyncGroup that waits on in a stable group."""
+    may_wait: bool = False
+    """Its last SyncGroup came from a client that may be held back."""
     owes_sync: bool = False
     """It was told of a generation and has not asked for its assignment."""
     is_new: bool = False
@@ -103,6 +110,8 @@ class ClassicGroup:
     """Monotonic: when the join phase (PREPARING) ends, or else when those who owe a sync are out."""
     is_initial: bool = False
     """In PREPARING: the group was empty before, and waits for more members (group.initial.rebalance.delay.ms)."""
+    is_moving: bool = False
+    """Someone must give up what it has before another gets it: the next rebalance is to come at once (KIP-429)."""
     has_grown: bool = False
     """Someone joined during the initial delay, which makes it longer."""
     delay_left_ms: int = 0
@@ -153,9 +162,13 @@ class ClassicGroup:
     def next_deadline_ms(self) -> int:
         members = self.members.values()
         deadlines = [*self.pending.values(), *(member.deadline_ms for member in members if member.may_expire)]
+        deadlines += [member.held_until_ms for member in members if self.is_held(member)]
         if self.state is State.PREPARING or any(member.owes_sync for member in members):
             deadlines.append(self.phase_deadline_ms)
         return min(deadlines, default=0)
+
+    def is_held(self, member: Member) -> bool:
+        return member.beating is not None or (member.syncing is not None and self.state is State.STABLE)
 
     def as_record(self) -> GroupMetadataValue:
         return GroupMetadataValue(
@@ -222,7 +235,7 @@ class ClassicGroup:
         """Begins a join phase. ``delay_ms`` is how long a group that was empty waits for more members."""
         replies = self._unsettle(now_ms)
         timeout_ms = self.rebalance_timeout_ms
-        self.is_initial, self.has_grown = self.state is State.EMPTY, False
+        self.is_initial, self.has_grown, self.is_moving = self.state is State.EMPTY, False, False
         self.delay_left_ms = max(timeout_ms - delay_ms, 0)
         self.phase_deadline_ms = now_ms + (delay_ms if self.is_initial else timeout_ms)
         self.enter(State.PREPARING, wall_ms)
@@ -236,6 +249,7 @@ class ClassicGroup:
             member.owes_sync = False
             if self.state is State.COMPLETING:
                 member.assignment = b""
+            replies += answered_beat(member, ErrorCode.REBALANCE_IN_PROGRESS)
             if member.syncing is not None:
                 replies.append((member.syncing, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)))
                 member.syncing = None
@@ -321,17 +335,16 @@ class ClassicGroup:
             else [],
         )
 
-    def assign(self, assignments: dict[str, bytes], now_ms: int, wall_ms: int) -> list[Reply]:
-        """The leader has assigned: everyone who waits gets theirs."""
+    def assign(self, assignments: dict[str, bytes], wall_ms: int) -> None:
+        """The leader has assigned."""
         self.enter(State.STABLE, wall_ms)
-        replies: list[Reply] = []
         for member in self.members.values():
             member.assignment = assignments.get(member.member_id, b"")
-            if member.syncing is not None:
-                replies.append((member.syncing, self.synced(member)))
-                member.syncing = None
-                member.deadline_ms = now_ms + member.session_timeout_ms
-        return replies
+
+    def answer_sync(self, member: Member, now_ms: int) -> list[Reply]:
+        token, member.syncing = member.syncing, None
+        member.deadline_ms = now_ms + member.session_timeout_ms
+        return [] if token is None else [(token, self.synced(member))]
 
     def synced(self, member: Member) -> SyncGroupResponse:
         return SyncGroupResponse(
@@ -341,7 +354,7 @@ class ClassicGroup:
 
 def dismissed(member: Member, code: ErrorCode) -> list[Reply]:
     """Answers for what a member that goes was waiting for."""
-    replies: list[Reply] = []
+    replies = answered_beat(member, code)
     if member.joining is not None:
         replies.append((member.joining, JoinGroupResponse(error_code=code, member_id=member.member_id)))
         member.joining = None
@@ -349,6 +362,12 @@ def dismissed(member: Member, code: ErrorCode) -> list[Reply]:
         replies.append((member.syncing, SyncGroupResponse(error_code=code)))
         member.syncing = None
     return replies
+
+
+def answered_beat(member: Member, code: ErrorCode = ErrorCode.NONE) -> list[Reply]:
+    """Lets go of a heartbeat that was held back."""
+    token, member.beating = member.beating, None
+    return [] if token is None else [(token, HeartbeatResponse(error_code=code))]
 
 
 def protocols_of(request: JoinGroupRequest) -> dict[str, bytes]:

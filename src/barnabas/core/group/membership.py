@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.core.group import classic
+from barnabas.core.group import classic, subscriptions
 from barnabas.core.group.classic import ClassicGroup, Member, State
 from barnabas.core.group.rebalancing import RebalancingTurn, because, who
 from barnabas.model.errors import ApiError, ErrorCode
@@ -44,29 +44,49 @@ class MembershipTurn(RebalancingTurn):
         if group.state is State.PREPARING:
             raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
         member.owes_sync = False
-        if group.state is State.STABLE:
-            member.deadline_ms = self._now_ms + member.session_timeout_ms
-            self._reply(group.synced(member))
-            return
         self.replies += classic.dismissed(member, ErrorCode.REBALANCE_IN_PROGRESS)
-        member.syncing = self._token
-        if member.member_id == group.leader:
-            assignments = {entry.member_id: entry.assignment for entry in request.assignments}
-            self.replies += group.assign(assignments, self._now_ms, self._request.wall_ms)
+        member.syncing, member.may_wait = self._token, self._request.may_wait
+        if group.state is State.STABLE:
+            self._answer_sync(group, member)
+        elif member.member_id == group.leader:
+            group.assign({entry.member_id: entry.assignment for entry in request.assignments}, self._request.wall_ms)
+            group.is_moving = subscriptions.must_move(group)
+            for each in group.members.values():
+                if each.syncing is not None:
+                    self._answer_sync(group, each)
             self._record(group)
 
+    def _answer_sync(self, group: ClassicGroup, member: Member) -> None:
+        """A member that gets nothing yet, since another must give it up first, is best told of what follows."""
+        hold_ms = self._hold_ms(member) if member.may_wait and group.is_moving else 0
+        if hold_ms and subscriptions.has_nothing(member):
+            member.held_until_ms = self._now_ms + hold_ms
+        else:
+            self.replies += group.answer_sync(member, self._now_ms)
+
+    def _hold_ms(self, member: Member) -> int:
+        return min(self._policy.heartbeat_hold_ms, member.session_timeout_ms // 3)
+
     def heartbeat(self, request: HeartbeatRequest) -> None:
-        code = ErrorCode.NONE
         try:
             group = self._existing(request.group_id)
             member = self._find(group, request.member_id, request.group_instance_id)
             self._check_generation(group, request.generation_id)
-            member.deadline_ms = self._now_ms + member.session_timeout_ms
-            if group.state is State.PREPARING:
-                code = ErrorCode.REBALANCE_IN_PROGRESS
+            self._beat(group, member)
         except ApiError as problem:
-            code = problem.code
-        self._reply(HeartbeatResponse(error_code=code))
+            self._reply(HeartbeatResponse(error_code=problem.code))
+
+    def _beat(self, group: ClassicGroup, member: Member) -> None:
+        member.deadline_ms = self._now_ms + member.session_timeout_ms
+        self.replies += classic.answered_beat(member)
+        if group.state is State.PREPARING:
+            raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
+        hold_ms = self._hold_ms(member) if self._request.may_wait and group.state is State.STABLE else 0
+        if not hold_ms:
+            self._reply(HeartbeatResponse())
+            return
+        member.beating, member.held_until_ms = self._token, self._now_ms + hold_ms
+        group.quiet_until_ms = min(group.quiet_until_ms, member.held_until_ms)
 
     # Leaving
 
@@ -124,6 +144,7 @@ class MembershipTurn(RebalancingTurn):
     def expire(self, group: ClassicGroup) -> None:
         """Whose time is up: sessions, ids never joined with, and the phases of a rebalance."""
         now_ms = self._now_ms
+        self._let_go(group)
         for member_id in [each for each, deadline_ms in group.pending.items() if deadline_ms <= now_ms]:
             del group.pending[member_id]
         silent = [member for member in group.members.values() if member.may_expire and member.deadline_ms <= now_ms]
@@ -132,6 +153,13 @@ class MembershipTurn(RebalancingTurn):
         if group.phase_deadline_ms <= now_ms:
             self._end_phase(group)
         group.quiet_until_ms = group.next_deadline_ms()
+
+    def _let_go(self, group: ClassicGroup) -> None:
+        for member in group.members.values():
+            if group.is_held(member) and member.held_until_ms <= self._now_ms:
+                self.replies += classic.answered_beat(member)
+                if member.syncing is not None:
+                    self.replies += group.answer_sync(member, self._now_ms)
 
     def _end_phase(self, group: ClassicGroup) -> None:
         if group.state is State.PREPARING:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from barnabas.core.group.classic import ClassicGroup
+from collections.abc import Iterable
+
+from barnabas.core.group.classic import ClassicGroup, Member
 from barnabas.wire import codec
 from barnabas.wire.schema import DecodeError
-from barnabas.wire.stored.consumer_protocol import ConsumerProtocolSubscription
+from barnabas.wire.stored.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartition,
+)
 
 CONSUMER = "consumer"
+OWNED_FROM_VERSION = 1
+"""KIP-429: from here on a subscription says what its member has."""
 
 
 class Subscription:
@@ -38,3 +46,37 @@ def _topics(group: ClassicGroup) -> frozenset[str] | None:
             return None
         topics.update(found.topics)
     return frozenset(topics)
+
+
+def must_move(group: ClassicGroup) -> bool:
+    """Whether someone has what its new assignment takes away: it gives that up, and joins again (KIP-429)."""
+    if group.protocol_type != CONSUMER:
+        return False
+    try:
+        return any(_owned(group, member) - _assigned(member) for member in group.members.values())
+    except DecodeError:
+        return False  # an assignor that speaks a language of its own
+
+
+def has_nothing(member: Member) -> bool:
+    try:
+        return not _assigned(member)
+    except DecodeError:
+        return False
+
+
+def _owned(group: ClassicGroup, member: Member) -> frozenset[tuple[str, int]]:
+    told = member.protocols.get(group.protocol or "", b"")
+    if int.from_bytes(told[:2]) < OWNED_FROM_VERSION:
+        return frozenset()
+    return _pairs(codec.decode(ConsumerProtocolSubscription, OWNED_FROM_VERSION, told, 2)[0].owned_partitions)
+
+
+def _assigned(member: Member) -> frozenset[tuple[str, int]]:
+    if not member.assignment:
+        return frozenset()
+    return _pairs(codec.decode(ConsumerProtocolAssignment, 0, member.assignment, 2)[0].assigned_partitions)
+
+
+def _pairs(places: Iterable[TopicPartition]) -> frozenset[tuple[str, int]]:
+    return frozenset((place.topic, partition) for place in places for partition in place.partitions)

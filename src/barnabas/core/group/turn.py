@@ -21,6 +21,9 @@ class GroupPolicy:
     new_member_join_timeout_ms: int = 300_000
     """So long a JoinGroup of a new member may wait: who asked may be gone, and we cannot know."""
     max_size: int = (1 << 31) - 1
+    heartbeat_hold_ms: int = 0
+    """So long a heartbeat that has nothing to tell is held back where the client allows it, so that a rebalance reaches
+    its member at once. Never longer than a third of the member's session."""
     offset_metadata_max_bytes: int = 4096
     offsets_retention_ms: int = 7 * 24 * 3600 * 1000
     offsets_check_interval_ms: int = 600_000
@@ -35,6 +38,8 @@ class GroupRequest:
     client_id: str
     client_host: str
     wall_ms: int
+    may_wait: bool = False
+    """The sender goes on with its work while an answer of no consequence is held back."""
 
 
 class Groups(Protocol):
