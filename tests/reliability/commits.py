@@ -2,8 +2,8 @@
 
 Many groups commit offsets that go up, as fast as they can, to a broker whose cleaner runs. The offsets topic must stay
 under its bound all the while: two segments for each partition that is used (the active one, and one that is closed and
-waits for the cleaner), and twice what is alive (min.cleanable.dirty.ratio is a half). Then the broker is killed and started
-again, and every group's offsets must be the last that were acknowledged.
+waits for the cleaner), and twice what is alive (min.cleanable.dirty.ratio is a half). Then the broker is killed and
+started again, and every group's offsets must be the last that were acknowledged.
 """
 
 from __future__ import annotations

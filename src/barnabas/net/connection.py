@@ -15,11 +15,12 @@ import os
 import socket
 from collections import deque
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.model.ports import DiskError
-from barnabas.net.api import Exchange
+from barnabas.net.api import Api, Exchange
 from barnabas.wire import codec, header
+from barnabas.wire.reading import Reader
 from barnabas.wire.schema import DecodeError, EncodeError, Message
 
 if TYPE_CHECKING:
@@ -40,12 +41,22 @@ FIRST_BUFFER_LIMIT = 1 << 20
 SMALL_FRAME_LIMIT = 8 << 20
 """Only Produce carries records: any other request above this is abuse."""
 PRODUCE_KEY = 0
+FETCH_KEY = 1
 API_VERSIONS_KEY = 18
 
 IN_MEMORY = (bytes, bytearray, memoryview)
 
 _FRAME = Struct(">i")
 _KEY = Struct(">h")
+
+
+class _Familiar(NamedTuple):
+    beginning: header.Beginning
+    size: int
+    api: Api
+    version: int
+    client_id: str | None
+    read: Reader
 
 
 class Connection:
@@ -73,6 +84,8 @@ class Connection:
         self._writing = False
         self._handling = False
         self._waiting_for_disk = False
+        self._familiar: _Familiar | None = None
+        """What the last request for data was."""
         self.last_active = listener.now()
         self.frame_since: float | None = None
         """When the frame that is not complete yet began."""
@@ -190,6 +203,16 @@ class Connection:
             self._refuse(f"a request other than Produce of {size} bytes")
 
     def _handle(self, view: memoryview, start: int, stop: int) -> None:
+        familiar = self._familiar
+        if familiar is not None and stop - start >= familiar.size:
+            correlation_id = familiar.beginning.correlation_id(view, start)
+            if correlation_id is not None:
+                exchange = Exchange(self, familiar.api, familiar.version, correlation_id, familiar.client_id)
+                self._read(exchange, familiar.read, view, start + familiar.size, stop)
+                return
+        self._handle_new(view, start, stop)
+
+    def _handle_new(self, view: memoryview, start: int, stop: int) -> None:
         try:
             key, version, correlation_id, client_id, position = header.decode_request_header(view, start, stop)
         except DecodeError as problem:
@@ -204,11 +227,17 @@ class Connection:
             api.load()
             self._answer(Exchange(self, api, 0, correlation_id, client_id), None)
             return
-        exchange = Exchange(self, api, version, correlation_id, client_id)
+        read = codec.reader(api.request or api.load(), version)
+        if key <= FETCH_KEY:
+            beginning = header.Beginning(view, start, position)
+            self._familiar = _Familiar(beginning, position - start, api, version, client_id, read)
+        self._read(Exchange(self, api, version, correlation_id, client_id), read, view, position, stop)
+
+    def _read(self, exchange: Exchange, read: Reader, view: memoryview, position: int, stop: int) -> None:
         try:
-            request, _ = codec.reader(api.request or api.load(), version)(view, position, stop)
+            request, _ = read(view, position, stop)
         except DecodeError as problem:
-            self._refuse(f"a malformed {api.name} request version {version}: {problem}")
+            self._refuse(f"a malformed {exchange.api.name} request version {exchange.version}: {problem}")
             return
         self._answer(exchange, request)
 

@@ -201,11 +201,11 @@ class Log:
         if self.offline is not None:
             raise self.offline
         self.now_ms = now_ms
-        header = read_one_header(batch)
         rules = self.rules
         if origin is Origin.CLIENT:
-            max_timestamp = check_produced(batch, header, rules, now_ms)
+            header, max_timestamp = check_produced(batch, rules, now_ms)
         else:
+            header = read_one_header(batch)
             max_timestamp = header.max_timestamp
         marker: tuple[int, bool] | None = None
         transactional = header.attributes & TRANSACTIONAL != 0

@@ -19,7 +19,6 @@ from barnabas.wire.batch import (
     HEADER_SIZE,
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
-    TRANSACTIONAL,
     BatchHeader,
     CorruptBatch,
     InvalidRecord,
@@ -108,39 +107,39 @@ def read_one_header(batch: memoryview) -> BatchHeader:
     return header
 
 
-def check_produced(batch: memoryview, header: BatchHeader, rules: BatchRules, now_ms: int) -> int:
-    """Everything that is asked of a client's batch but its sequence; returns the records' largest timestamp."""
+def check_produced(batch: memoryview, rules: BatchRules, now_ms: int) -> tuple[BatchHeader, int]:
+    """Everything that is asked of a client's batch but its sequence: its header, and the largest timestamp in it."""
+    found = walk.inspect(batch) if rules.walks else None
+    if found is not None:
+        fields, max_timestamp, min_timestamp, has_null_key = found
+        header = tuple.__new__(BatchHeader, fields)
+    if found is None or (rules.looks_into_compressed and header.attributes & CODEC_MASK):
+        header = read_one_header(batch)
+        max_timestamp, _, min_timestamp, has_null_key = _look_closely(batch, header, rules)
+    elif len(batch) > rules.max_message_bytes:
+        raise too_large(len(batch), rules.max_message_bytes)
+    if has_null_key and rules.compacts:
+        raise ApiError(ErrorCode.INVALID_RECORD, "a compacted topic takes no record without a key")
+    if not rules.log_append_time:
+        _check_times(header, rules, now_ms, min_timestamp, max_timestamp)
+    return header, max_timestamp
+
+
+def _look_closely(batch: memoryview, header: BatchHeader, rules: BatchRules) -> RecordsSummary:
+    """Check by check, each with its own answer."""
     if len(batch) > rules.max_message_bytes:
         raise too_large(len(batch), rules.max_message_bytes)
     if crc32c(batch[_ATTRIBUTES_AT:]) != header.crc:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, "the checksum of the batch does not match")
     try:
-        if not _is_plain(header):
-            check_header(header)
+        check_header(header)
         if not header.attributes & CODEC_MASK and rules.walks:
-            summary = walk.check_payload(batch[HEADER_SIZE:], header.record_count, header.base_timestamp)
-        elif header.attributes & CODEC_MASK and rules.looks_into_compressed:
-            summary = _check_compressed(batch, header)
-        else:
-            summary = RecordsSummary(header.max_timestamp, -1, header.base_timestamp, False)
+            return walk.check_payload(batch[HEADER_SIZE:], header.record_count, header.base_timestamp)
+        if header.attributes & CODEC_MASK and rules.looks_into_compressed:
+            return _check_compressed(batch, header)
     except (InvalidRecord, UnsupportedCodec) as error:
         raise ApiError(error.code, str(error)) from None
-    max_timestamp, _, min_timestamp, has_null_key = summary
-    if has_null_key and rules.compacts:
-        raise ApiError(ErrorCode.INVALID_RECORD, "a compacted topic takes no record without a key")
-    if not rules.log_append_time:
-        _check_times(header, rules, now_ms, min_timestamp, max_timestamp)
-    return max_timestamp
-
-
-def _is_plain(header: BatchHeader) -> bool:
-    """The header of nearly every batch: no flag but the transaction's, and numbers that fit. Others are looked at."""
-    return (
-        header.base_offset == 0
-        and 0 < header.record_count == header.last_offset_delta + 1
-        and not header.attributes & ~TRANSACTIONAL
-        and (header.producer_id < 0 or header.base_sequence >= 0)
-    )
+    return RecordsSummary(header.max_timestamp, -1, header.base_timestamp, False)
 
 
 def _check_times(header: BatchHeader, rules: BatchRules, now_ms: int, oldest: int, latest: int) -> None:

@@ -440,6 +440,71 @@ static PyObject *py_index_scan(PyObject *module, PyObject *args)
     return result;
 }
 
+/* ---- a produced batch in one look ---- */
+
+#define CODECS 0x07
+#define TRANSACTIONAL 0x10
+#define LAST_CODEC 4
+
+/* Whether the bytes are one batch as nearly every producer sends it, nothing about it in question. */
+static int is_plain(const uint8_t *at, Py_ssize_t size, summary_t *summary)
+{
+    batch_t batch;
+    if (read_batch(at, size, 1, &batch) != FOUND || batch.size != size || batch.base_offset != 0)
+        return 0;
+    if (batch.record_count <= 0 || batch.record_count - 1 != batch.last_offset)
+        return 0;
+    if (batch.attributes & ~(TRANSACTIONAL | CODECS) || (batch.attributes & CODECS) > LAST_CODEC)
+        return 0;
+    if (batch.producer_id >= 0 && batch.base_sequence < 0)
+        return 0;
+    int64_t base_timestamp = read_i64(at + 27);
+    if (batch.attributes & CODECS) {
+        *summary = (summary_t){.max_timestamp = batch.max_timestamp, .min_timestamp = base_timestamp};
+        return 1;
+    }
+    return walk_records(at + HEADER_SIZE, at + size, batch.record_count, base_timestamp, summary) == WHOLE;
+}
+
+static PyObject *header_tuple(const uint8_t *at)
+{
+    return Py_BuildValue("LiiBIhiLLLhii", (long long)read_i64(at), read_i32(at + 8), read_i32(at + 12), at[16],
+                         read_u32(at + 17), read_i16(at + 21), read_i32(at + 23), (long long)read_i64(at + 27),
+                         (long long)read_i64(at + 35), (long long)read_i64(at + 43), read_i16(at + 51),
+                         read_i32(at + 53), read_i32(at + 57));
+}
+
+PyDoc_STRVAR(inspect_doc, "inspect(buffer) -> (header's fields, max_timestamp, min_timestamp, has_null_key), or None "
+                          "where the batch needs a closer look.");
+
+static PyObject *py_inspect(PyObject *module, PyObject *buffer)
+{
+    Py_buffer view;
+    summary_t summary;
+    int plain;
+    PyObject *result = NULL;
+    (void)module;
+    if (PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE) < 0)
+        return NULL;
+    if (view.len > RELEASE_GIL_BYTES) {
+        Py_BEGIN_ALLOW_THREADS
+        plain = is_plain(view.buf, view.len, &summary);
+        Py_END_ALLOW_THREADS
+    } else {
+        plain = is_plain(view.buf, view.len, &summary);
+    }
+    if (plain) {
+        PyObject *fields = header_tuple(view.buf);
+        if (fields != NULL)
+            result = Py_BuildValue("NLLO", fields, (long long)summary.max_timestamp, (long long)summary.min_timestamp,
+                                   summary.has_null_key ? Py_True : Py_False);
+    } else {
+        result = Py_NewRef(Py_None);
+    }
+    PyBuffer_Release(&view);
+    return result;
+}
+
 PyDoc_STRVAR(crc_doc, "crc32c(buffer, by_table=False) -> int; for the tests of this module.");
 
 static PyObject *py_crc32c(PyObject *module, PyObject *args)
@@ -459,6 +524,7 @@ static PyMethodDef methods[] = {
     {"walk", py_walk, METH_VARARGS, walk_doc},
     {"scan", py_scan, METH_VARARGS, scan_doc},
     {"index_scan", py_index_scan, METH_VARARGS, index_scan_doc},
+    {"inspect", py_inspect, METH_O, inspect_doc},
     {"crc32c", py_crc32c, METH_VARARGS, crc_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -3,6 +3,7 @@
 Each walk exists twice: in ``_walk.c`` and here in Python. The native one serves wherever the extension was built;
 ``use(native=False)`` forces the other, and NATIVE tells which is in force. Tests hold the two equal, reason for reason.
 
+- ``inspect`` tells in one look whether a produced batch is as nearly all are, and what an append needs to know of it.
 - ``check_records`` and ``check_payload`` ask of a produced batch what Kafka's LogValidator asks of its records.
 - ``scan`` lists the whole batches in a buffer.
 - ``index_scan`` is recovery: it goes over a segment chunk by chunk and hands back only what the caller must act on.
@@ -139,6 +140,9 @@ class IndexScan(NamedTuple):
     producers: list[BatchFields]
     """The batches that change producer state: those with a producer id, and control batches. Position is the file's."""
 
+
+Inspected: TypeAlias = tuple[tuple[Any, ...], int, int, bool]
+"""The header's fields, and of the records the largest and smallest timestamp and whether a key is null."""
 
 _Walk: TypeAlias = Callable[[Buffer, int, int, int, int], tuple[int, int, int, int, int, bool]]
 
@@ -330,6 +334,11 @@ def _walk_python(
     return reason, index, max_timestamp, offset_of_max, min_timestamp, has_null_key
 
 
+def _inspect_python(_batch: memoryview) -> Inspected | None:
+    """Python has no quicker way than the closer look that follows."""
+    return None
+
+
 _HEADER = Struct(">qiibIhiqqqhii")
 _SMALLEST_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 _ATTRIBUTES_AT = 21
@@ -432,17 +441,21 @@ def _check_range(buffer: Buffer, start: int, end: int) -> None:
 _walk: _Walk = _walk_python
 _scan: Callable[[Buffer, int, int, bool], tuple[list[BatchFields], int, int]] = _scan_python
 _index_scan: Callable[..., tuple[Any, ...]] = _index_scan_python
+inspect: Callable[[memoryview], Inspected | None] = _inspect_python
+"""What is in a buffer that holds one produced batch about which nothing is in question: whole, its checksum right, its
+header as producers fill it, and its records valid (looked at only where they are not compressed). None says that it
+needs a closer look, which may well find nothing wrong."""
 
 
 def use(native: bool) -> None:
     """Choose the twin for this process. Asking for the native one where it was not built is an error."""
-    global NATIVE, _walk, _scan, _index_scan  # noqa: PLW0603 - which twin is in force is the module's one state
+    global NATIVE, _walk, _scan, _index_scan, inspect  # noqa: PLW0603 - which twin is in force is the module's one state
     if not native:
-        _walk, _scan, _index_scan = _walk_python, _scan_python, _index_scan_python
+        _walk, _scan, _index_scan, inspect = _walk_python, _scan_python, _index_scan_python, _inspect_python
     elif _native is None:
         raise RuntimeError("the native walks were not built")
     else:
-        _walk, _scan, _index_scan = _native.walk, _native.scan, _native.index_scan
+        _walk, _scan, _index_scan, inspect = _native.walk, _native.scan, _native.index_scan, _native.inspect
     NATIVE = native
 
 

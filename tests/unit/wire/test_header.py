@@ -6,6 +6,7 @@ from barnabas.wire import codec, header
 from barnabas.wire.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.wire.api.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from barnabas.wire.api.metadata import MetadataRequest, MetadataResponse
+from barnabas.wire.api.produce import ProduceRequest
 from barnabas.wire.schema import DecodeError
 from tests.fuzz.messages import golden
 
@@ -78,3 +79,16 @@ def test_a_response_frame_keeps_large_records_apart() -> None:
     chunks = header.frame_response(response, 12, 1)
     assert chunks[1] is records
     assert int.from_bytes(bytes(chunks[0][:4]), "big") == codec.size(chunks) - 4  # type: ignore[index]
+
+
+def test_a_beginning_knows_its_like() -> None:
+    def head(version: int = 9, correlation_id: int = 1, client_id: str | None = "me") -> bytes:
+        request = ProduceRequest(None, 1, 1000, [])
+        return b"".join(header.frame_request(request, version, correlation_id, client_id))[4:]
+
+    known = head()
+    body = header.decode_request_header(known, 0, len(known))[-1]
+    beginning = header.Beginning(known, 0, body)
+    assert beginning.correlation_id(b"xx" + head(correlation_id=-7), 2) == -7
+    for other in (head(version=8), head(client_id="you"), head(client_id=None), head(client_id="longer")):
+        assert beginning.correlation_id(other, 0) is None
