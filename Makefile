@@ -6,16 +6,20 @@ BIN := $(VENV)/bin
 LISTEN ?= 127.0.0.1:9092
 DATA ?= data
 
-.PHONY: run test quick lint types format clean dump conformance adopt
+.PHONY: run test spark quick lint types format clean dump conformance adopt
 
 run: $(VENV)/run.stamp  ## start a broker
 	@$(BIN)/barnabas serve --listen $(LISTEN) --data $(DATA)
 
 test: $(VENV)/dev.stamp lint types  ## everything CI runs
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal --ignore tests/spark
+	$(BIN)/python -m pytest -q tests/spark
+
+spark: $(VENV)/dev.stamp  ## the tests that need a Spark session, which they share
+	$(BIN)/python -m pytest -q tests/spark
 
 quick: $(VENV)/dev.stamp  ## without the slow tests
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow"
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow" --ignore tests/spark
 
 dump: $(VENV)/dev.stamp  ## Kafka's own tools, and Kafka itself, read a folder that Barnabas wrote (needs java, and mvn or KAFKA_LIBS)
 	@$(BIN)/python -m tests.reliability.dump
@@ -42,7 +46,7 @@ $(VENV)/bin/python:
 		{ echo "Barnabas needs Python 3.11 or later; $(PYTHON) is older. Try: make PYTHON=python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-SOURCES := pyproject.toml src/barnabas/wire/_bytes.h src/barnabas/wire/_walk.c src/barnabas/wire/_compact.c
+SOURCES := pyproject.toml $(wildcard src/barnabas/*/_*.[ch])
 
 $(VENV)/run.stamp: $(VENV)/bin/python $(SOURCES)
 	@echo "setting up $(VENV) (once)"
@@ -56,4 +60,4 @@ $(VENV)/dev.stamp: $(VENV)/bin/python $(SOURCES)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	rm -f src/barnabas/wire/_walk*.so src/barnabas/wire/_compact*.so
+	rm -f src/barnabas/*/_*.so

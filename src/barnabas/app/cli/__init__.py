@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "consume": ("consume", "consume", "Print messages."),
     "group": ("group", "group", "List, describe, reset and delete consumer groups."),
     "log": ("log_dump", "log", "Look into segment files and verify them."),
+    "pipeline": ("pipeline", "pipeline", "Topics into tables and back, with Spark."),
     "wire": ("wire", "wire", "Decode and encode protocol messages."),
     "adopt": ("adopt", "adopt", "Take over the folder of a single-node Kafka."),
     "bench": ("bench", "bench", "Measure a broker under load."),

@@ -34,7 +34,7 @@ def decode(
     found: list[Record] = []
     view = fetched.records
     next_offset = offset
-    aborted = _Aborted(fetched.aborted) if read_committed else None
+    aborted = AbortedProducers(fetched.aborted) if read_committed else None
     for position, header in batches.iterate(view):
         if header.next_offset <= next_offset:
             continue
@@ -54,7 +54,7 @@ def decode(
     return Decoded(found, next_offset)
 
 
-class _Aborted:
+class AbortedProducers:
     """Which producers are inside an aborted transaction as the batches go by (KIP-98)."""
 
     __slots__ = ("_coming", "_open")

@@ -1,0 +1,195 @@
+"""Avro values to Arrow columns by a given schema; a value that cannot be decoded costs its row alone.
+
+    decoder = AvroDecoder(schema_json)
+    decoded = decoder.decode(column)  # decoded.array is a StructArray, decoded.faults tells which rows are null and why
+
+The schema is compiled once. What runs it exists twice, in ``_avro.c`` and in ``avro_twin``; NATIVE tells which is in
+force, and tests hold the two equal.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from types import ModuleType
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import pyarrow as pa
+
+from barnabas.spark import avro_twin
+from barnabas.spark.avro_schema import Kind, Node, Program, compile_program, parse
+
+_native: ModuleType | None
+try:
+    import barnabas.spark._avro as _native  # type: ignore[no-redef]
+except ImportError:
+    _native = None
+
+NATIVE_AVAILABLE = _native is not None
+NATIVE = NATIVE_AVAILABLE
+"""Whether new decoders and encoders are native; set by ``use``."""
+
+FRAMINGS = ("none", "confluent")
+_PREVIEW_BYTES = 24
+
+RawFault: TypeAlias = tuple[int, int, int, int]
+"""Row, reason, node and position."""
+
+
+class Reason(IntEnum):
+    """Why a row is at fault. The numbers are shared with ``_avro_decode.h`` and ``_avro_encode.h``."""
+
+    SHORT = 1
+    VARINT = 2
+    LENGTH = 3
+    BOOLEAN = 4
+    UTF8 = 5
+    ENUM = 6
+    BRANCH = 7
+    DECIMAL = 8
+    TIMESTAMP = 9
+    TOO_MANY = 10
+    TOO_LARGE = 11
+    TRAILING = 12
+    NOT_FRAMED = 13
+    NULL = 14
+    UUID = 15
+    MEMORY = 16
+
+
+_TEXTS = {
+    Reason.SHORT: "the value ends before the field does",
+    Reason.VARINT: "no number: the value ends within it, or it is too large",
+    Reason.LENGTH: "a length that cannot be",
+    Reason.BOOLEAN: "neither true nor false",
+    Reason.UTF8: "a string that is not UTF-8",
+    Reason.ENUM: "a symbol that the enum does not have",
+    Reason.BRANCH: "a branch that the union does not have",
+    Reason.DECIMAL: "a decimal with more digits than its precision",
+    Reason.TIMESTAMP: "a time that microseconds cannot hold",
+    Reason.TOO_MANY: "more items than bytes",
+    Reason.TOO_LARGE: "more than a column can hold",
+    Reason.TRAILING: "bytes follow the record",
+    Reason.NOT_FRAMED: "no schema id in front (a zero byte and four more)",
+    Reason.NULL: "null, which the schema does not allow",
+    Reason.UUID: "not a UUID",
+    Reason.MEMORY: "a column's memory is damaged",
+}
+
+
+class AvroError(ValueError):
+    """A value that its schema does not describe."""
+
+
+class Fault(NamedTuple):
+    row: int
+    reason: Reason
+    path: str
+    place: str
+    """Where in the value, and how it begins; or which row it is."""
+
+    def __str__(self) -> str:
+        where = f"field {self.path}: " if self.path else ""
+        return f"{where}{_TEXTS[self.reason]} ({self.place})"
+
+
+class Decoded(NamedTuple):
+    array: pa.StructArray
+    """Null where the value was null or is at fault."""
+    faults: list[Fault]
+
+
+class _Runner(Protocol):
+    def decode(
+        self, values: pa.Array, is_confluent: bool, stops_at_fault: bool
+    ) -> tuple[pa.StructArray, list[RawFault]]: ...
+
+
+class _NativeRunner:
+    def __init__(self, root: Node, codec: Any) -> None:
+        self._root = root
+        self._codec = codec
+
+    def decode(
+        self, values: pa.Array, is_confluent: bool, stops_at_fault: bool
+    ) -> tuple[pa.StructArray, list[RawFault]]:
+        if not len(values):
+            return pa.array([], self._root.arrow), []
+        valid, offsets, data = values.buffers()
+        columns, faults = self._codec.decode(
+            len(values),
+            values.offset,
+            valid if values.null_count else None,
+            offsets,
+            b"" if data is None else data,
+            is_confluent,
+            stops_at_fault,
+        )
+        return _array(self._root, columns), faults
+
+
+def use(native: bool) -> None:
+    """Choose the twin for what is made from now on. Asking for the native one where it was not built is an error."""
+    global NATIVE  # noqa: PLW0603 - which twin is in force is the module's one state
+    if native and _native is None:
+        raise RuntimeError("the native Avro codec was not built")
+    NATIVE = native
+
+
+def new_codec(program: Program) -> Any:
+    """The native codec, or None where the twin is in force."""
+    return _native.Codec(*program[1:]) if NATIVE and _native is not None else None
+
+
+class AvroDecoder:
+    """For one thread."""
+
+    def __init__(self, schema: str, *, framing: str = "none") -> None:
+        """``framing``: what stands before each value, "none" or "confluent". Raises AvroSchemaError or ValueError."""
+        if framing not in FRAMINGS:
+            raise ValueError(f"framing is {framing!r}: none or confluent is right")
+        self._is_confluent = framing == "confluent"
+        self._root = parse(schema)
+        self._program: Program = compile_program(self._root)
+        codec = new_codec(self._program)
+        self._runner: _Runner = avro_twin.Runner(self._root) if codec is None else _NativeRunner(self._root, codec)
+
+    @property
+    def arrow_type(self) -> pa.StructType:
+        return self._root.arrow
+
+    def decode(self, values: pa.Array, *, stops_at_fault: bool = False) -> Decoded:
+        """A binary column to structs. Raises AvroError where the first fault is to stop it."""
+        if values.type != pa.binary():
+            values = values.cast(pa.binary())
+        array, raw = self._runner.decode(values, self._is_confluent, stops_at_fault)
+        faults = [self._fault(values, fault) for fault in raw]
+        if faults and stops_at_fault:
+            raise AvroError(str(faults[0]))
+        return Decoded(array, faults)
+
+    def _fault(self, values: pa.Array, raw: RawFault) -> Fault:
+        row, reason, node, position = raw
+        value = values[row].as_py()
+        preview = value[:_PREVIEW_BYTES].hex() + ("…" if len(value) > _PREVIEW_BYTES else "")
+        place = f"byte {position} of the value {preview}" if value else "a value of no bytes"
+        return Fault(row, Reason(reason), self._program.nodes[node].path, place)
+
+
+def _array(node: Node, columns: list[tuple[int, int, Any, Any, Any]]) -> pa.Array:
+    """The column of a node, over the memory that the decoder filled."""
+    if node.kind is Kind.OPTIONAL:
+        return _array(node.children[0], columns)
+    count, null_count, valid, offsets, data = columns[node.index]
+    if node.kind is Kind.NULL:
+        return pa.nulls(count)
+    buffers = [pa.py_buffer(valid) if null_count else None]
+    children = [_array(child, columns) for child in node.children]
+    if node.kind is Kind.MAP:
+        entries = pa.struct([node.arrow.key_field, node.arrow.item_field])
+        children = [pa.Array.from_buffers(entries, len(children[0]), [None], children=children)]
+    if node.kind not in (Kind.RECORD, Kind.UNION):
+        has_data = node.kind not in (Kind.ARRAY, Kind.MAP)
+        has_offsets = not has_data or node.arrow in (pa.string(), pa.binary())
+        buffers += [pa.py_buffer(offsets)] if has_offsets else []
+        buffers += [pa.py_buffer(data)] if has_data else []
+    return pa.Array.from_buffers(node.arrow, count, buffers, null_count=null_count, children=children)

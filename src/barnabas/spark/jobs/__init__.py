@@ -1,0 +1,1 @@
+"""Jobs that everyone needs: archive, replay, deadletters, hotkeys, compare. Each is a function with a summary."""

@@ -1,0 +1,137 @@
+"""A topic into a table, exactly once."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark.errors import StreamingQueryException
+
+from barnabas.spark.pipelines.definitions import plain
+from barnabas.spark.pipelines.running import lag_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+POLL_S = 1
+
+
+class JobFailed(RuntimeError):
+    """What went wrong, in words for the user."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archive:
+    topics: tuple[str, ...]
+    servers: str
+    table: Mapping[str, str]
+    """Options of the table sink."""
+    checkpoint: str
+    follow: bool = False
+    """Go on with what comes, until stopped."""
+    every_s: float = 10.0
+    """With ``follow``: how often a batch is begun, at most."""
+    max_per_batch: int = 2_000_000
+    headers: bool = True
+    source: Mapping[str, str] = field(default_factory=dict)
+    """More options of the source."""
+
+
+class BatchDone(NamedTuple):
+    batch_id: int
+    rows: int
+    seconds: float
+    lag: int | None
+
+
+class Archived(NamedTuple):
+    rows: int
+    batches: int
+    seconds: float
+    lag: int | None
+
+
+OnBatch = Callable[[BatchDone], None]
+
+
+def archive(spark: SparkSession, job: Archive, on_batch: OnBatch | None = None) -> Archived:
+    """Brings the table up to where the topics were when it was begun, or follows them. Raises JobFailed."""
+    began = time.monotonic()
+    told = _Told(on_batch)
+    query = start(spark, job)
+    try:
+        while not query.awaitTermination(POLL_S):
+            told.look(query)
+        told.look(query)
+    except StreamingQueryException as error:
+        raise JobFailed(reason_of(error)) from error
+    except KeyboardInterrupt:
+        query.stop()
+        told.look(query)
+    finally:
+        if query.isActive:
+            query.stop()
+    return Archived(told.rows, told.batches, time.monotonic() - began, told.lag)
+
+
+def start(spark: SparkSession, job: Archive) -> StreamingQuery:
+    options = {
+        "kafka.bootstrap.servers": job.servers,
+        "subscribe": ",".join(job.topics),
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": str(job.max_per_batch),
+        "includeHeaders": str(job.headers).lower(),
+        **job.source,
+    }
+    rows = spark.readStream.format("barnabas").options(**options).load()
+    writer = rows.writeStream.format("barnabas").options(**{"kafka.bootstrap.servers": job.servers, **job.table})
+    writer = writer.option("checkpointLocation", job.checkpoint)
+    if job.follow:
+        return writer.trigger(processingTime=f"{job.every_s} seconds").start()
+    return writer.trigger(availableNow=True).start()
+
+
+def reason_of(error: Exception) -> str:
+    """The last line of the Python error that Spark wraps in its own, or else Spark's first."""
+    text = str(error)
+    marks = ("barnabas.", "Error: ", "Exception: ")
+    lines = [line.strip() for line in text.splitlines() if any(mark in line for mark in marks)]
+    named = [line for line in lines if line.startswith("barnabas.") or line.split(":", 1)[0].endswith("Error")]
+    if not named:
+        return plain(error)
+    _, _, reason = named[-1].partition(": ")
+    return reason or named[-1]
+
+
+class _Told:
+    """Batches that were reported, each once."""
+
+    def __init__(self, on_batch: OnBatch | None) -> None:
+        self.rows = 0
+        self.batches = 0
+        self.lag: int | None = None
+        self._last = -1
+        self._on_batch = on_batch
+
+    def look(self, query: StreamingQuery) -> None:
+        for progress in query.recentProgress:
+            batch_id, rows = int(progress["batchId"]), int(progress["numInputRows"])
+            if batch_id <= self._last or (not rows and not progress["sources"]):
+                continue
+            self._last = batch_id
+            self.rows += rows
+            self.batches += bool(rows)
+            lags = [lag_of(_json(source["endOffset"]), _json(source["latestOffset"])) for source in progress["sources"]]
+            self.lag = sum(lag or 0 for lag in lags) if None not in lags else None
+            if self._on_batch and rows:
+                seconds = progress["durationMs"].get("triggerExecution", 0) / 1000
+                self._on_batch(BatchDone(batch_id, rows, seconds, self.lag))
+
+
+def _json(offset: object) -> str | None:
+    """An offset as its JSON: Spark gives it as text, or taken apart."""
+    return offset if isinstance(offset, str) or offset is None else json.dumps(offset)

@@ -1,0 +1,285 @@
+"""Record batches to the leaders of their partitions: several requests under way to each broker, order kept.
+
+While all goes well, requests are sent without waiting, and replies are read when a broker has enough before it. When
+anything fails, nothing new is sent: all replies that are still due are read, what was not stored is sent again,
+partition by partition in its old order, and only then does the stream go on. Batches with a producer id and a sequence
+are stored once however often they are sent, as long as no more than five of a partition are under way (KIP-98).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from barnabas.client.wire.client import Client, Retry
+from barnabas.client.wire.connection import Connection, Sent
+from barnabas.client.wire.data import LAST_VERSION_BY_NAME
+from barnabas.client.wire.errors import BrokerError, BrokerUnavailable, ProtocolError, error_code
+from barnabas.model.errors import RETRIABLE, ErrorCode
+from barnabas.model.ids import ZERO_UUID, TopicPartition
+from barnabas.spark.delivery import Delivery
+from barnabas.spark.encoding import EncodedBatch
+from barnabas.wire.api.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+
+MAX_IN_FLIGHT_REQUESTS = 5
+"""To one broker. A broker remembers the last five batches of a producer in a partition, no more."""
+
+MAX_IN_FLIGHT_BYTES = 32 * 1024 * 1024
+"""To all brokers. Above, a reply is awaited before more is sent."""
+
+MAX_REQUEST_BYTES = 4 * 1024 * 1024
+"""Batches for one broker go together up to here; one that is larger goes alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSettings:
+    acks: int = -1
+    request_timeout_ms: int = 30_000
+    """How long a broker may wait for its followers."""
+    delivery_timeout_s: float = 120.0
+    """How long a failure may last before it is the caller's."""
+    backoff_s: float = 0.1
+    max_backoff_s: float = 1.0
+
+
+class _Pending(NamedTuple):
+    number: int
+    """Grows from batch to batch."""
+    place: TopicPartition
+    batch: EncodedBatch
+
+    @property
+    def size(self) -> int:
+        return len(self.batch.data)
+
+
+class _Request(NamedTuple):
+    connection: Connection
+    sent: Sent
+    items: list[_Pending]
+
+    @property
+    def size(self) -> int:
+        return sum(item.size for item in self.items)
+
+
+class _Failures:
+    """What was not stored, and why the first was not."""
+
+    __slots__ = ("items", "reason")
+
+    def __init__(self) -> None:
+        self.items: list[_Pending] = []
+        self.reason: Exception | None = None
+
+    def add(self, items: Iterable[_Pending], reason: Exception) -> None:
+        self.items += items
+        self.reason = self.reason or reason
+
+    def has(self, place: TopicPartition) -> bool:
+        return any(item.place == place for item in self.items)
+
+
+class Producer:
+    """For one thread. What it raises is final: make a new one, with a new delivery."""
+
+    def __init__(self, client: Client, delivery: Delivery, settings: ProducerSettings) -> None:
+        self._client = client
+        self._delivery = delivery
+        self._settings = settings
+        self._in_flight: dict[int, deque[_Request]] = {}
+        self._in_flight_bytes = 0
+        self._count = 0
+        # A broker takes any sequence of a producer that it does not know yet: the first batch must not be overtaken.
+        self._known: set[TopicPartition] = set()
+        self._opening: set[TopicPartition] = set()
+
+    def send(self, topic: str, batches: Sequence[EncodedBatch]) -> None:
+        """Sends the batches, in their order within a partition. Raises BrokerError, or BrokerUnavailable in the end."""
+        pending: list[_Pending] = []
+        for batch in batches:
+            place = TopicPartition(topic, batch.partition)
+            self._delivery.stamp(place, batch)
+            self._count += 1
+            pending.append(_Pending(self._count, place, batch))
+        while pending:
+            # A request takes one batch of a partition: the first ones now, those behind them afterwards.
+            firsts = {item.place: item for item in reversed(pending)}
+            pending = [item for item in pending if firsts[item.place] is not item]
+            self._send_firsts(sorted(firsts.values()))
+
+    def flush(self) -> None:
+        """Waits until all that was sent is stored."""
+        failures = _Failures()
+        self._drain(failures)
+        self._recover(failures)
+
+    def _send_firsts(self, items: list[_Pending]) -> None:
+        failures = _Failures()
+        for leader, group in self._by_leader(items, failures).items():
+            for part in _parts(group):
+                self._make_room(leader, part, failures)
+                self._send_to(leader, part, failures)
+        if failures.items:
+            self._drain(failures)
+            self._recover(failures)
+
+    def _by_leader(self, items: list[_Pending], failures: _Failures) -> dict[int, list[_Pending]]:
+        groups: dict[int, list[_Pending]] = {}
+        try:
+            for item in items:
+                (leader,) = self._client.by_leader([item.place])
+                groups.setdefault(leader, []).append(item)
+        except BrokerUnavailable as error:
+            failures.add(items, error)
+            return {}
+        except BrokerError as error:
+            if error.code not in RETRIABLE:
+                raise
+            failures.add(items, error)
+            return {}
+        for item in groups.pop(-1, []):
+            text = "the partition has no leader"
+            failures.add([item], BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, str(item.place), text))
+        return groups
+
+    def _make_room(self, leader: int, items: list[_Pending], failures: _Failures) -> None:
+        queue = self._in_flight.setdefault(leader, deque())
+        places = {item.place for item in items}
+        while queue and (len(queue) >= MAX_IN_FLIGHT_REQUESTS or places & self._opening):
+            self._receive(queue, failures)
+        size = sum(item.size for item in items)
+        while self._in_flight_bytes and self._in_flight_bytes + size > MAX_IN_FLIGHT_BYTES:
+            self._receive(max(self._in_flight.values(), key=len), failures)
+
+    def _send_to(self, leader: int, items: list[_Pending], failures: _Failures) -> None:
+        if failures.reason is not None:  # nothing may overtake what has failed
+            failures.add(items, failures.reason)
+            return
+        try:
+            connection = self._client.node(leader)
+            request, version = self._request(connection, items)
+            wait_s = self._settings.request_timeout_ms / 1000
+            sent = connection.send(request, version=version, wait_s=wait_s, expects_reply=self._settings.acks != 0)
+        except BrokerUnavailable as error:
+            failures.add(items, error)
+            return
+        if self._settings.acks != 0:
+            made = _Request(connection, sent, items)
+            self._in_flight[leader].append(made)
+            self._in_flight_bytes += made.size
+            self._opening |= {item.place for item in items} - self._known
+
+    def _request(self, connection: Connection, items: list[_Pending]) -> tuple[ProduceRequest, int]:
+        version = connection.version_for(ProduceRequest)
+        topics: dict[str, TopicProduceData] = {}
+        for item in items:
+            name = item.place.topic
+            topic = topics.get(name)
+            if topic is None:
+                topic_id = self._client.topic(name).topic_id
+                version = version if topic_id != ZERO_UUID else min(version, LAST_VERSION_BY_NAME)
+                topic = topics[name] = TopicProduceData(name=name, topic_id=topic_id)
+            topic.partition_data.append(PartitionProduceData(item.place.partition, item.batch.data))
+        request = ProduceRequest(
+            transactional_id=self._delivery.transactional_id,
+            acks=self._settings.acks,
+            timeout_ms=self._settings.request_timeout_ms,
+            topic_data=list(topics.values()),
+        )
+        return request, version
+
+    def _receive(self, queue: deque[_Request], failures: _Failures) -> None:
+        """The oldest reply of a broker. Raises BrokerError for what no waiting heals."""
+        request = queue.popleft()
+        self._in_flight_bytes -= request.size
+        self._opening -= {item.place for item in request.items}
+        try:
+            reply = request.connection.receive(request.sent, ProduceResponse)
+        except BrokerUnavailable as error:
+            failures.add(request.items, error)
+            return
+        answers = self._answers(reply, request)
+        for item in request.items:
+            if item.place not in answers:
+                raise ProtocolError(f"{request.connection.address} did not answer for {item.place}")
+            code, message = answers[item.place]
+            if _is_stored(item, error_code(code), message, failures):
+                self._known.add(item.place)
+            else:
+                failures.add([item], BrokerError(code, str(item.place), message))
+
+    def _answers(self, reply: ProduceResponse, request: _Request) -> dict[TopicPartition, tuple[int, str | None]]:
+        topics = {item.place.topic for item in request.items}
+        names = {self._client.topic(name).topic_id: name for name in topics}
+        found: dict[TopicPartition, tuple[int, str | None]] = {}
+        for topic in reply.responses:
+            name = topic.name if request.sent.version <= LAST_VERSION_BY_NAME else names.get(topic.topic_id, "")
+            for part in topic.partition_responses:
+                found[TopicPartition(name, part.index)] = part.error_code, part.error_message
+        return found
+
+    def _drain(self, failures: _Failures) -> None:
+        for queue in self._in_flight.values():
+            while queue:
+                self._receive(queue, failures)
+
+    def _recover(self, failures: _Failures) -> None:
+        """Sends again what was not stored, one batch of a partition at a time."""
+        waiting: dict[TopicPartition, deque[_Pending]] = {}
+        for item in sorted(failures.items):
+            waiting.setdefault(item.place, deque()).append(item)
+        retry = Retry(self._settings.delivery_timeout_s, self._settings.backoff_s, self._settings.max_backoff_s)
+        while waiting:
+            if failures.reason is not None:
+                if not retry.again():
+                    raise failures.reason
+                self._client.forget({place.topic for place in waiting})
+            failures = self._send_again([items[0] for items in waiting.values()])
+            for place in [place for place in waiting if not failures.has(place)]:
+                waiting[place].popleft()
+                if not waiting[place]:
+                    del waiting[place]
+
+    def _send_again(self, items: list[_Pending]) -> _Failures:
+        failures = _Failures()
+        for leader, group in self._by_leader(items, failures).items():
+            self._in_flight.setdefault(leader, deque())
+            for part in _parts(group):
+                only = _Failures()
+                self._send_to(leader, part, only)
+                self._drain(only)
+                if only.reason is not None:
+                    failures.add(only.items, only.reason)
+        return failures
+
+
+def _is_stored(item: _Pending, code: ErrorCode, message: str | None, failures: _Failures) -> bool:
+    if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+        return True
+    # Behind a batch that is to be sent again it came too early; else the broker has lost what it had.
+    is_early = code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and failures.has(item.place)
+    if code in RETRIABLE or is_early:
+        return False
+    if code is ErrorCode.MESSAGE_TOO_LARGE:
+        message = (
+            f"a batch of {item.size} bytes ({item.batch.record_count} records) is above the topic's max.message.bytes: "
+            "kafka.max.request.size limits batches of several records"
+        )
+    raise BrokerError(code, str(item.place), message)
+
+
+def _parts(items: list[_Pending]) -> Iterator[list[_Pending]]:
+    """Cut into requests that are not too large."""
+    part: list[_Pending] = []
+    size = 0
+    for item in items:
+        if part and size + item.size > MAX_REQUEST_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(item)
+        size += item.size
+    if part:
+        yield part

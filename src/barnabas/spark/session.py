@@ -1,0 +1,111 @@
+"""A session that works at once: the right Java, this Python, and settings for data that comes in columns."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from barnabas.spark.java import cache_folder, find_java, keep
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTINGS: Mapping[str, str] = {
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+LOCAL_SETTINGS: Mapping[str, str] = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+
+
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+
+LOGGING = """rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
+logger.pipelines.name = org.apache.spark.sql.pipelines
+logger.pipelines.level = off
+logger.connect.name = org.apache.spark.sql.connect
+logger.connect.level = off
+"""
+"""Of Spark itself, from its first line on: a level that is set in the session comes too late for most of the noise. The
+gateway is where Spark looks for the level of interactive use, for which it takes every session of Python. What
+pipelines and Spark Connect log they also tell whoever asked, without the stacks of Java."""
+
+
+def session(
+    app_name: str = "barnabas", master: str | None = None, config: Mapping[str, object] | None = None
+) -> SparkSession:
+    """A Spark session, made or the one there is. ``master`` is Spark's: ``local[*]`` where none is given, ``spark://…``,
+    or ``sc://…`` for Spark Connect. ``config`` goes before what is set here.
+    """
+    from pyspark.sql import SparkSession  # noqa: PLC0415 -- Java must be found before, and workers do not need it
+
+    master = master or os.environ.get("MASTER") or "local[*]"
+    settings = settings_for(master, config or {})
+    if master.startswith("sc://"):
+        builder = SparkSession.builder.remote(master)
+    else:
+        prepare_environment(settings)
+        if "spark.log.level" not in settings:
+            settings[JAVA_OPTIONS] = f"{settings.get(JAVA_OPTIONS, '')} {quiet_logging()}".strip()
+        builder = SparkSession.builder.master(master)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.appName(app_name).getOrCreate()
+
+
+def settings_for(master: str, config: Mapping[str, object]) -> dict[str, str]:
+    """What a session is built with. A server of Spark Connect has settings of its own: only the user's are added."""
+    given = {name: _text(value) for name, value in config.items()}
+    if master.startswith("sc://"):
+        return given
+    cores = local_cores(master)
+    local = {**LOCAL_SETTINGS, "spark.sql.shuffle.partitions": str(max(2, cores))} if cores else {}
+    return {**SETTINGS, **local, **given}
+
+
+def local_cores(master: str) -> int:
+    """How many cores a local master uses; 0 where it is not local."""
+    found = re.fullmatch(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?", master)
+    if found is None:
+        return 0
+    if found[1] == "*":
+        return os.cpu_count() or 1
+    return int(found[1] or 1)
+
+
+def prepare_environment(settings: Mapping[str, str]) -> None:
+    """For the Java process that is about to be started, and for its Python workers."""
+    os.environ["JAVA_HOME"] = find_java().home
+    if "spark.pyspark.python" not in settings:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if local_cores(settings.get("spark.master", "local")):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+def quiet_logging() -> str:
+    """The option of Java that makes Spark log errors only."""
+    file = cache_folder(os.environ) / "log4j2.properties"
+    keep(file, LOGGING)
+    return f"-Dlog4j2.configurationFile={file.as_uri()}"
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,141 @@
+"""DataFrames into topics, with the columns of Spark's own Kafka sink.
+
+A writer is made on the driver, twice for every micro-batch: it checks the columns and asks nobody. Its ``write`` runs
+on the executors, once for each task. At least once: a task that Spark runs again writes its rows again. Within an
+attempt nothing is stored twice, see ``delivery``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Row, datasource
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
+from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType, TimestampType
+
+from barnabas.spark.options import SinkOptions, parse_sink
+from barnabas.spark.writing import Counts, delivery_of, producer_settings, write_batches
+
+ROWS_AT_A_TIME = 10_000
+"""Where Spark hands rows over one by one."""
+
+_HEADERS_TEXT = "array<struct<key: string, value: binary>>"
+_KINDS: dict[type[DataType], pa.DataType] = {
+    StringType: pa.string(),
+    BinaryType: pa.binary(),
+    IntegerType: pa.int32(),
+    TimestampType: pa.timestamp("us", tz="UTC"),
+    ArrayType: pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])),
+}
+
+
+class SinkColumnError(ValueError):
+    """A column that is missing or of the wrong type. The text names it and says what would be right."""
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task wrote."""
+
+    counts: Counts
+
+
+def writer(
+    options: Mapping[str, str], schema: StructType, *, streaming: bool
+) -> DataSourceWriter | DataSourceStreamWriter:
+    """Raises SparkOptionError or SinkColumnError."""
+    parsed = parse_sink(options)
+    delivery_of(parsed)
+    producer_settings(parsed.client, parsed.acks)
+    check_columns(schema, parsed)
+    if not streaming:
+        return _BatchWriter(parsed)
+    if hasattr(datasource, "DataSourceStreamArrowWriter"):
+        return _StreamWriter(parsed)
+    return _RowStreamWriter(parsed, schema)
+
+
+def check_columns(schema: StructType, options: SinkOptions) -> None:
+    """What the sink asks of a DataFrame. Columns that are not its own are left alone, as Spark's sink leaves them."""
+    kinds = {field.name: field.dataType for field in schema.fields}
+    if "value" not in kinds:
+        found = ", ".join(kinds) or "none"
+        raise SinkColumnError(f"column 'value' is missing: it becomes the record's value. There are: {found}")
+    if options.topic is None:
+        if "topic" not in kinds:
+            raise SinkColumnError("column 'topic' is missing: add it, or set the option topic")
+        _check_kind(kinds, "topic", (StringType,), "string")
+    if options.include_timestamp:
+        if "timestamp" not in kinds:
+            raise SinkColumnError("column 'timestamp' is missing: the option includeTimestamp asks for it")
+        _check_kind(kinds, "timestamp", (TimestampType,), "timestamp")
+    for name in ("key", "value"):
+        _check_kind(kinds, name, (StringType, BinaryType), "string or binary")
+    _check_kind(kinds, "partition", (IntegerType,), "int")
+    if "headers" in kinds and not _are_headers(kinds["headers"]):
+        raise SinkColumnError(f"column 'headers' is {kinds['headers'].simpleString()}: {_HEADERS_TEXT} is right")
+
+
+def _check_kind(kinds: Mapping[str, DataType], name: str, right: tuple[type[DataType], ...], text: str) -> None:
+    kind = kinds.get(name)
+    if kind is not None and not isinstance(kind, right):
+        raise SinkColumnError(f"column '{name}' is {kind.simpleString()}: {text} is right")
+
+
+def _are_headers(kind: DataType) -> bool:
+    if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
+        return False
+    fields = kind.elementType.fields
+    return (
+        [field.name for field in fields] == ["key", "value"]
+        and isinstance(fields[0].dataType, StringType)
+        and isinstance(fields[1].dataType, (BinaryType, StringType))
+    )
+
+
+class _BatchWriter(DataSourceArrowWriter):
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        return Written(write_batches(self._options, iterator))
+
+
+if hasattr(datasource, "DataSourceStreamArrowWriter"):
+
+    class _StreamWriter(datasource.DataSourceStreamArrowWriter):
+        def __init__(self, options: SinkOptions) -> None:
+            self._options = options
+
+        def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+            return Written(write_batches(self._options, iterator))
+
+
+class _RowStreamWriter(DataSourceStreamWriter):
+    """For Spark 4.0, which hands the rows of a stream over one by one."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def write(self, iterator: Iterator[Row]) -> Written:
+        return Written(write_batches(self._options, record_batches(iterator, self._schema)))
+
+
+def record_batches(rows: Iterator[Row], schema: StructType) -> Iterator[pa.RecordBatch]:
+    """The sink's columns of rows, some thousand at a time."""
+    wanted = ("key", "value", "headers", "topic", "partition", "timestamp")
+    kinds = {field.name: field.dataType for field in schema.fields if field.name in wanted}
+    while chunk := list(islice(rows, ROWS_AT_A_TIME)):
+        arrays = [_array([row[name] for row in chunk], kind) for name, kind in kinds.items()]
+        yield pa.record_batch(arrays, names=list(kinds))
+
+
+def _array(values: list[Any], kind: DataType) -> pa.Array:
+    if isinstance(kind, ArrayType):
+        values = [None if each is None else [item and item.asDict() for item in each] for each in values]
+    return pa.array(values, _KINDS[type(kind)])

@@ -1,0 +1,1 @@
+"""Topics as tables: Delta, Iceberg and plain Parquet, each batch exactly once, for readers of every kind."""

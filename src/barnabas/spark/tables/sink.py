@@ -1,0 +1,226 @@
+"""The sink that Spark calls: executors write Parquet, the driver makes one commit of each batch.
+
+Spark builds the writer on the driver for every batch, twice: to plan it, and to commit it. Planning looks at the
+table, so that what is wrong with it is said before a row is read, and executors know what is there already. If a commit
+fails, Spark calls ``abort`` with the same messages, although the commit may have gone through before whatever failed:
+files are deleted only where a task failed, for then no commit was tried. What else is left behind, maintenance takes
+away.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Literal, overload
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import Row
+from pyspark.sql import datasource as spark
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from barnabas.spark.client_settings import SparkOptionError
+from barnabas.spark.tables.base import Outcome, Table, new_writer
+from barnabas.spark.tables.committing import Batch
+from barnabas.spark.tables.errors import TableError
+from barnabas.spark.tables.files import DataFile
+from barnabas.spark.tables.gaps import Topics, check_ids
+from barnabas.spark.tables.opening import open_table
+from barnabas.spark.tables.options import TableOptions, parse
+from barnabas.spark.tables.schema import from_spark
+from barnabas.spark.tables.writing import TaskName, WriteJob, write_files
+
+QUERY_ID = "sql.streaming.queryId"
+ROWS_PER_BATCH = 10_000
+
+_log = logging.getLogger("barnabas.spark")
+
+
+@dataclass
+class TaskMessage(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    writer: str
+    application: str
+    files: tuple[DataFile, ...]
+    skipped: int
+
+
+class Sink:
+    """What both kinds of writers do."""
+
+    def __init__(self, options: TableOptions, schema: StructType, *, streaming: bool) -> None:
+        self.options = options
+        self.streaming = streaming
+        self.run = new_writer()
+        with open_table(options) as table:
+            self.job = planned(table, schema)
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> TaskMessage:
+        """On an executor."""
+        context = TaskContext.get()
+        writer, application = self._names(context)
+        number = context.getLocalProperty("streaming.sql.batchId") if context is not None and self.streaming else None
+        name = TaskName(writer, int(number or self.options.batch_id or 0), context.partitionId() if context else 0)
+        written = write_files(self.job, batches, name)
+        return TaskMessage(writer, application, written.files, written.skipped)
+
+    def _names(self, context: TaskContext | None) -> tuple[str, str]:
+        """The writer, whose batches are numbered in one row, and the application that it counts as."""
+        application = self.options.application_id
+        query = context.getLocalProperty(QUERY_ID) if context is not None and self.streaming else None
+        if query is None and self.streaming and application is None:
+            raise TableError("the query's id is not known here: set the option applicationId")
+        if not self.streaming and self.options.batch_id is None:
+            return self.run, application or self.run
+        writer = query or application or self.run
+        return writer, application or writer
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], number: int | None) -> Outcome:
+        """On the driver."""
+        told = [message for message in messages if isinstance(message, TaskMessage)]
+        files = tuple(file for message in told for file in message.files)
+        if not files:
+            return Outcome(status="empty")
+        batch = Batch(
+            writer=told[0].writer,
+            application=told[0].application,
+            number=number,
+            files=files,
+            is_stream=self.streaming,
+            tracked=self.job.tracked,
+        )
+        topics = Topics(self.options.kafka)
+        try:
+            with open_table(self.options) as table:
+                outcome = table.commit(batch, topics)
+                if outcome.status == "committed":
+                    maintain(table, whole=table.is_maintenance_due(outcome))
+        finally:
+            topics.close()
+        return outcome
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        if all(message is not None for message in messages):
+            return
+        with open_table(self.options) as table:
+            table.discard([file for item in messages if isinstance(item, TaskMessage) for file in item.files])
+
+
+def planned(table: Table, schema: StructType) -> WriteJob:
+    """Makes the table ready for rows of this schema. Raises what tells a user why it cannot be."""
+    rows = from_spark(schema, table.format)
+    table.is_tracked(rows)
+    table.prepare(rows)
+    state = table.state()
+    topics = Topics(table.options.kafka)
+    try:
+        check_ids(state.topics, topics.ids(list(state.topics)), table.name)
+    finally:
+        topics.close()
+    return table.job(rows, state)
+
+
+def maintain(table: Table, *, whole: bool) -> None:
+    """Small files together, old snapshots away. The batch is in already: what fails is tried again another time."""
+    try:
+        table.tidy()
+        if whole:
+            _log.info("the table %s: %s, %s", table.name, table.compact(), table.expire())
+    except Exception as error:  # whatever it is, the batch must not be said to have failed
+        _log.warning("the table %s could not be maintained this time: %s", table.name, error)
+
+
+class BatchWriter(DataSourceArrowWriter):
+    def __init__(self, sink: Sink) -> None:
+        self.sink = sink
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self.sink.write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self.sink.commit(messages, self.sink.options.batch_id)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self.sink.abort(messages)
+
+
+class _StreamWriter:
+    """Spark's signatures; mixed into whichever class the running Spark has."""
+
+    sink: Sink
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 -- Spark's name
+        self.sink.commit(messages, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        self.sink.abort(messages)
+
+
+class StreamRowWriter(_StreamWriter, DataSourceStreamWriter):
+    """For Spark 4.0, whose streams hand over rows only."""
+
+    def __init__(self, sink: Sink, schema: StructType) -> None:
+        self.sink = sink
+        self.schema = schema
+
+    def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:
+        return self.sink.write(record_batches(iterator, self.schema))
+
+
+def record_batches(rows: Iterator[Row], schema: StructType) -> Iterator[pa.RecordBatch]:
+    # Only where it is needed: the module is Spark's own business, and has moved between versions.
+    from pyspark.sql.conversion import LocalDataToArrowConversion  # noqa: PLC0415
+
+    convert: Callable[..., pa.Table] = LocalDataToArrowConversion.convert
+    while some := list(islice(rows, ROWS_PER_BATCH)):
+        yield from convert(some, schema, False).to_batches()
+
+
+_StreamBase: Any = getattr(spark, "DataSourceStreamArrowWriter", None)
+if _StreamBase is not None:
+
+    class StreamArrowWriter(_StreamWriter, _StreamBase):  # type: ignore[misc, unused-ignore]
+        def __init__(self, sink: Sink) -> None:
+            self.sink = sink
+
+        def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+            return self.sink.write(iterator)
+
+
+@overload
+def writer(
+    options: Mapping[str, str], schema: StructType, *, streaming: Literal[True], overwrite: bool = False
+) -> DataSourceStreamWriter: ...
+
+
+@overload
+def writer(
+    options: Mapping[str, str], schema: StructType, *, streaming: Literal[False], overwrite: bool = False
+) -> DataSourceWriter: ...
+
+
+def writer(
+    options: Mapping[str, str], schema: StructType, *, streaming: bool, overwrite: bool = False
+) -> DataSourceStreamWriter | DataSourceWriter:
+    """Raises SparkOptionError or TableError, before any row is read."""
+    found = parse(options)
+    if overwrite:
+        what = "the output mode complete" if streaming else "the mode overwrite"
+        raise SparkOptionError(f"{what} cannot be had: a table takes rows in, it gives none up; append is right")
+    if found.batch_id is not None and (streaming or found.application_id is None):
+        reason = "a stream numbers its batches itself" if streaming else "it needs an applicationId whose batch it is"
+        raise SparkOptionError(f"batchId is {found.batch_id}: {reason}")
+    sink = Sink(found, schema, streaming=streaming)
+    if not streaming:
+        return BatchWriter(sink)
+    made: DataSourceStreamWriter = StreamRowWriter(sink, schema) if _StreamBase is None else StreamArrowWriter(sink)
+    return made

@@ -1,0 +1,209 @@
+"""What a table remembers of its writers, beside its rows: it travels with every commit, so that no old one is needed.
+
+Theory of operation. A *writer* is one checkpoint of one query (its query id); its batches have numbers that go up. A
+batch whose number the writer has passed was committed before: it is skipped. Offsets decide between writers: rows that
+*another* writer has put into the table already are left out, which is how a thrown away checkpoint starts over without
+a row twice. Offsets never decide against the same writer: a join may well send one record out in two batches.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from barnabas.model.ids import TopicPartition
+from barnabas.spark.tables import checksum as checksums
+from barnabas.spark.tables.checksum import Checksum
+from barnabas.spark.tables.intervals import Coverage, Interval, insert, merge_coverage
+
+MAX_WRITERS = 1000
+"""Whose last batch is remembered; of the others the offsets are."""
+
+MAX_WRITERS_WITH_COVERAGE = 16
+"""Whose offsets are kept apart; those of older ones are put together under NOBODY."""
+
+NOBODY = ""
+
+EXPLAINED = frozenset({"control", "aborted", "compacted", "deleted"})
+"""Gaps in which there is no record that a reader could get any more."""
+
+FORMAT = 1
+
+
+class Gap(NamedTuple):
+    """Offsets without a row. Kinds: those of EXPLAINED, ``filtered`` by the query, or ``unknown``."""
+
+    start: int
+    end: int
+    kind: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """What one commit brought of one partition."""
+
+    partition: TopicPartition
+    start: int
+    end: int
+    rows: int
+    offsets: int
+    """How many different ones."""
+    checksum: Checksum | None
+    gaps: tuple[Gap, ...] = ()
+    """At most so many as ``planning.MAX_GAPS``; ``missing`` counts all."""
+    missing: dict[str, int] = field(default_factory=dict)
+    """Offsets without a row, by kind."""
+    topic_id: str | None = None
+
+    @property
+    def dense(self) -> bool:
+        explained = sum(count for kind, count in self.missing.items() if kind in EXPLAINED)
+        return self.offsets + explained == self.end - self.start
+
+    def interval(self) -> Interval:
+        return Interval(self.start, self.end, self.rows, self.dense, self.checksum)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writer:
+    application: str
+    batch: int
+    """The last one committed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableState:
+    writers: dict[str, Writer] = field(default_factory=dict)
+    """By query id, the one that committed last at the end."""
+    coverage: dict[str, Coverage] = field(default_factory=dict)
+    """By query id, and under NOBODY what belongs to no writer that is still told apart."""
+    topics: dict[str, str] = field(default_factory=dict)
+    """The id of each topic, where it was known."""
+    commits: int = 0
+
+    def has(self, writer: str, batch: int) -> bool:
+        known = self.writers.get(writer)
+        return known is not None and batch <= known.batch
+
+    def total(self) -> Coverage:
+        """What is in the table, whoever wrote it."""
+        return merge_coverage(self.coverage.values())
+
+    def of_others(self, writer: str) -> list[Coverage]:
+        return [coverage for name, coverage in self.coverage.items() if name != writer]
+
+    def ends(self) -> dict[TopicPartition, int]:
+        return {partition: intervals[-1].end for partition, intervals in self.total().items() if intervals}
+
+    def after(self, writer: str, state: Writer | None, ranges: Iterable[Range]) -> TableState:
+        """The state once a batch is in. Without a state, the writer will never come again."""
+        found = list(ranges)
+        writers = {name: known for name, known in self.writers.items() if name != writer}
+        if state is not None:
+            writers[writer] = state
+        owner = NOBODY if state is None else writer
+        own = dict(self.coverage.get(owner, {}))
+        for item in found:
+            own[item.partition] = insert(own.get(item.partition, ()), item.interval())
+        coverage = {name: known for name, known in self.coverage.items() if name != owner}
+        if own:
+            coverage[owner] = own
+        topics = {item.partition.topic: item.topic_id for item in found if item.topic_id}
+        return replace(
+            self,
+            writers=dict(list(writers.items())[-MAX_WRITERS:]),
+            coverage=_limited(coverage),
+            topics=self.topics | topics,
+            commits=self.commits + 1,
+        )
+
+
+def _limited(coverage: dict[str, Coverage]) -> dict[str, Coverage]:
+    """Kept in the order of commits: the writers that were silent longest lose their name."""
+    names = [name for name in coverage if name != NOBODY]
+    old = names[: max(0, len(names) - MAX_WRITERS_WITH_COVERAGE)]
+    if not old:
+        return coverage
+    merged = merge_coverage([coverage.get(NOBODY, {}), *(coverage[name] for name in old)])
+    return {NOBODY: merged, **{name: coverage[name] for name in names if name not in old}}
+
+
+def dump_state(state: TableState) -> str:
+    return json.dumps(
+        {
+            "format": FORMAT,
+            "commits": state.commits,
+            "writers": {name: [item.application, item.batch] for name, item in state.writers.items()},
+            "coverage": {name: _dump_coverage(item) for name, item in state.coverage.items()},
+            "topics": state.topics,
+        },
+        separators=(",", ":"),
+    )
+
+
+def load_state(text: str) -> TableState:
+    found = json.loads(text)
+    if found.get("format") != FORMAT:
+        raise ValueError(f"the table's state has format {found.get('format')}; this version of barnabas knows {FORMAT}")
+    return TableState(
+        commits=found["commits"],
+        writers={name: Writer(application=app, batch=batch) for name, (app, batch) in found["writers"].items()},
+        coverage={name: _load_coverage(item) for name, item in found["coverage"].items()},
+        topics=found["topics"],
+    )
+
+
+def _dump_coverage(coverage: Coverage) -> dict[str, dict[str, list[Any]]]:
+    found: dict[str, dict[str, list[Any]]] = {}
+    for (topic, partition), intervals in coverage.items():
+        found.setdefault(topic, {})[str(partition)] = [
+            [item.start, item.end, item.rows, int(item.dense), _text(item.checksum)] for item in intervals
+        ]
+    return found
+
+
+def _load_coverage(found: dict[str, dict[str, list[Any]]]) -> Coverage:
+    return {
+        TopicPartition(topic, int(partition)): tuple(
+            Interval(start, end, rows, bool(dense), checksums.parse(text)) for start, end, rows, dense, text in items
+        )
+        for topic, partitions in found.items()
+        for partition, items in partitions.items()
+    }
+
+
+def dump_range(item: Range) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "topic": item.partition.topic,
+        "partition": item.partition.partition,
+        "start": item.start,
+        "end": item.end,
+        "rows": item.rows,
+        "offsets": item.offsets,
+        "checksum": _text(item.checksum),
+    }
+    if item.missing:
+        found |= {"missing": item.missing, "gaps": [list(gap) for gap in item.gaps]}
+    if item.topic_id:
+        found["topicId"] = item.topic_id
+    return found
+
+
+def load_range(found: dict[str, Any]) -> Range:
+    return Range(
+        partition=TopicPartition(found["topic"], found["partition"]),
+        start=found["start"],
+        end=found["end"],
+        rows=found["rows"],
+        offsets=found["offsets"],
+        checksum=checksums.parse(found["checksum"]),
+        gaps=tuple(Gap(*gap) for gap in found.get("gaps", ())),
+        missing=found.get("missing", {}),
+        topic_id=found.get("topicId"),
+    )
+
+
+def _text(checksum: Checksum | None) -> str | None:
+    return None if checksum is None else str(checksum)

@@ -1,0 +1,199 @@
+"""Typed values: columns of Avro or JSON bytes to structs, with a choice of what becomes of a value that is neither.
+
+    decoded = df.withColumn("order", from_avro("value", schema_json, mode="deadletter"))
+    good, bad = split_deadletters(decoded, "order")
+
+The modes: ``fail`` ends the query with the reason; ``null`` makes the struct null; ``deadletter`` gives a struct of
+``value`` and ``error``, of which one is null, and ``split_deadletters`` parts the rows by it. A bad value costs its row
+alone. A value that is null is no error: its struct is null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+from pyspark.sql import types as st
+
+from barnabas.spark.avro import FRAMINGS, AvroDecoder
+
+MODES = ("fail", "null", "deadletter")
+
+REASON_HEADER = "deadletter.reason"
+ORIGIN_HEADERS = {
+    "topic": "deadletter.topic",
+    "partition": "deadletter.partition",
+    "offset": "deadletter.offset",
+    "timestamp": "deadletter.timestamp",
+}
+"""Where a dead letter came from, by the source's columns. Headers hold text."""
+
+_CORRUPT = "_barnabas_corrupt_record"
+_MAX_TEXT_IN_REASON = 200
+
+ColumnOrName: TypeAlias = Column | str
+
+
+def from_avro(column: ColumnOrName, schema_json: str, *, mode: str = "fail", framing: str = "none") -> Column:
+    """A binary column to structs by an Avro schema. ``framing="confluent"``: a schema id stands before each value.
+
+    Raises AvroSchemaError or ValueError for a schema, mode or framing that is not right.
+    """
+    _check_mode(mode)
+    if framing not in FRAMINGS:
+        raise ValueError(f"framing is {framing!r}: {' or '.join(FRAMINGS)} is right")
+    struct = spark_type(_decoder(schema_json, framing).arrow_type)
+    if not hasattr(sf, "arrow_udf"):  # Spark 4.0
+        decoded = _pandas_column(column, struct, schema_json, mode, framing)
+        return decoded if mode == "deadletter" else decoded["value"]
+    returned = _with_error(struct) if mode == "deadletter" else struct
+    made: Column = sf.arrow_udf(_arrow_function(schema_json, mode, framing), returnType=returned)(column)
+    return made
+
+
+def from_json_checked(
+    column: ColumnOrName, schema: st.StructType | str, mode: str = "fail", options: dict[str, str] | None = None
+) -> Column:
+    """Spark's from_json with the modes of this module; ``options`` are from_json's own."""
+    _check_mode(mode)
+    given = options or {}
+    struct = schema if isinstance(schema, st.StructType) else _parsed_ddl(schema)
+    text = _column(column).cast("string")
+    if mode == "fail":
+        return sf.from_json(text, struct, {**given, "mode": "FAILFAST"})
+    wider = st.StructType([*struct.fields, st.StructField(_CORRUPT, st.StringType())])
+    parsed = sf.from_json(text, wider, {**given, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT})
+    # As the only item of an array, it is parsed once and looked at many times.
+    pair = sf.struct(parsed.alias("parsed"), text.alias("text"))
+    return sf.transform(sf.array(pair), lambda item: _checked(item, struct, mode))[0]
+
+
+def split_deadletters(df: DataFrame, column: str = "decoded") -> tuple[DataFrame, DataFrame]:
+    """Rows whose ``column`` was decoded, with the value in its place; and the others, ready for a dead-letter topic.
+
+    The second has the columns of the sink: key and value as they came, and headers with the reason and, where the
+    source's columns are there, with topic, partition, offset and timestamp of the record. Headers that it had stay.
+    """
+    error = sf.col(column)["error"]
+    good = df.filter(error.isNull()).withColumn(column, sf.col(column)["value"])
+    bad = df.filter(error.isNotNull())
+    kept = [sf.col(name) for name in ("key", "value") if name in df.columns]
+    return good, bad.select(*kept, _dead_headers(df, error).alias("headers"))
+
+
+def spark_type(arrow: pa.DataType) -> Any:
+    """The Spark type of what a decoder makes."""
+    if pa.types.is_struct(arrow):
+        return st.StructType([st.StructField(field.name, spark_type(field.type)) for field in arrow])
+    if pa.types.is_map(arrow):
+        return st.MapType(spark_type(arrow.key_type), spark_type(arrow.item_type))
+    if pa.types.is_list(arrow):
+        return st.ArrayType(spark_type(arrow.value_type))
+    if pa.types.is_decimal(arrow):
+        return st.DecimalType(arrow.precision, arrow.scale)
+    if pa.types.is_timestamp(arrow):
+        return st.TimestampType() if arrow.tz else st.TimestampNTZType()
+    return _SIMPLE[arrow]
+
+
+_SIMPLE: dict[pa.DataType, st.DataType] = {
+    pa.null(): st.NullType(),
+    pa.bool_(): st.BooleanType(),
+    pa.int32(): st.IntegerType(),
+    pa.int64(): st.LongType(),
+    pa.float32(): st.FloatType(),
+    pa.float64(): st.DoubleType(),
+    pa.binary(): st.BinaryType(),
+    pa.string(): st.StringType(),
+    pa.date32(): st.DateType(),
+}
+
+
+def _check_mode(mode: str) -> None:
+    if mode not in MODES:
+        raise ValueError(f"mode is {mode!r}: {', '.join(MODES[:-1])} or {MODES[-1]} is right")
+
+
+def _column(column: ColumnOrName) -> Column:
+    return sf.col(column) if isinstance(column, str) else column
+
+
+@lru_cache(maxsize=32)
+def _decoder(schema_json: str, framing: str) -> AvroDecoder:
+    """Compiled once in each worker."""
+    return AvroDecoder(schema_json, framing=framing)
+
+
+def _with_error(struct: st.StructType) -> st.StructType:
+    return st.StructType([st.StructField("value", struct), st.StructField("error", st.StringType())])
+
+
+def _arrow_function(schema_json: str, mode: str, framing: str) -> Callable[[pa.Array], pa.Array]:
+    def decode(values: pa.Array) -> pa.Array:
+        decoded = _decoder(schema_json, framing).decode(values, stops_at_fault=mode == "fail")
+        if mode != "deadletter":
+            return decoded.array
+        texts: list[str | None] = [None] * len(values)
+        for fault in decoded.faults:
+            texts[fault.row] = str(fault)
+        return pa.StructArray.from_arrays([decoded.array, pa.array(texts, pa.string())], ["value", "error"])
+
+    return decode
+
+
+def _pandas_column(column: ColumnOrName, struct: st.StructType, schema_json: str, mode: str, framing: str) -> Column:
+    """Spark 4.0 has no Arrow functions: rows pass through pandas, which is slower. The struct is never null itself."""
+    import pandas as pd  # type: ignore[import-untyped,unused-ignore] # noqa: PLC0415 - for old Sparks alone
+
+    function = _arrow_function(schema_json, "deadletter" if mode == "null" else mode, framing)
+
+    def decode(values: pd.Series) -> pd.DataFrame:
+        made = function(pa.array(values, pa.binary()))
+        if mode == "fail":
+            return pd.DataFrame(
+                {"value": pd.Series(made.to_pylist(maps_as_pydicts="lossy"), dtype=object), "error": None}
+            )
+        rows = made.to_pylist(maps_as_pydicts="lossy")
+        texts = pd.Series([row["error"] for row in rows], dtype=object)
+        return pd.DataFrame({"value": pd.Series([row["value"] for row in rows], dtype=object), "error": texts})
+
+    decode.__annotations__ = {"values": pd.Series, "return": pd.DataFrame}
+    make: Any = sf.pandas_udf  # type: ignore[attr-defined]
+    made: Column = make(decode, returnType=_with_error(struct))(column)
+    return made
+
+
+def _parsed_ddl(schema: str) -> st.StructType:
+    parsed = st.StructType.fromDDL(schema)
+    if not isinstance(parsed, st.StructType):
+        raise ValueError(f"schema is {schema!r}: fields with their types are right, as in 'id long, name string'")
+    return parsed
+
+
+def _checked(item: Column, struct: st.StructType, mode: str) -> Column:
+    parsed, text = item["parsed"], item["text"]
+    is_bad = text.isNotNull() & (parsed.isNull() | parsed[_CORRUPT].isNotNull())
+    value = sf.when(text.isNotNull() & ~is_bad, sf.struct(*(parsed[name].alias(name) for name in struct.names)))
+    if mode == "null":
+        return value
+    reason = sf.concat(sf.lit("no JSON of the schema: "), sf.substring(text, 1, _MAX_TEXT_IN_REASON))
+    return sf.struct(value.alias("value"), sf.when(is_bad, reason).alias("error"))
+
+
+def _dead_headers(df: DataFrame, error: Column) -> Column:
+    added = [_header(REASON_HEADER, error)]
+    added += [_header(name, sf.col(origin)) for origin, name in ORIGIN_HEADERS.items() if origin in df.columns]
+    if "headers" not in df.columns:
+        return sf.array(*added)
+    return sf.concat(sf.coalesce(sf.col("headers"), sf.array().cast(_HEADERS)), sf.array(*added))
+
+
+_HEADERS = "array<struct<key: string, value: binary>>"
+
+
+def _header(name: str, value: Column) -> Column:
+    return sf.struct(sf.lit(name).alias("key"), value.cast("string").cast("binary").alias("value"))
