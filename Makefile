@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 LISTEN ?= 127.0.0.1:9092
 DATA ?= data
 
-.PHONY: run test spark quick lint types format clean dump conformance adopt
+.PHONY: run test spark quick lint types format clean dump conformance adopt demo-pipeline
 
 run: $(VENV)/run.stamp  ## start a broker
 	@$(BIN)/barnabas serve --listen $(LISTEN) --data $(DATA)
@@ -26,6 +26,9 @@ dump: $(VENV)/dev.stamp  ## Kafka's own tools, and Kafka itself, read a folder t
 
 conformance: $(VENV)/dev.stamp  ## clients of other languages, each where its tool chain is
 	$(BIN)/python -m tests.conformance.languages
+
+demo-pipeline: $(VENV)/spark.stamp  ## a shop's events through Spark into tables and plots
+	$(BIN)/python examples/pipeline/demo.py
 
 adopt: $(VENV)/dev.stamp  ## Kafka's folders here, and ours in Kafka (Java, Maven)
 	$(BIN)/python -m tests.reliability.adopt
@@ -53,10 +56,15 @@ $(VENV)/run.stamp: $(VENV)/bin/python $(SOURCES)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
+$(VENV)/spark.stamp: $(VENV)/bin/python $(SOURCES)
+	@echo "setting up $(VENV) with Spark (once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,bench]'
+	@touch $@ $(VENV)/run.stamp
+
 $(VENV)/dev.stamp: $(VENV)/bin/python $(SOURCES)
 	@echo "setting up $(VENV) with the tools of development (once)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	@touch $@ $(VENV)/run.stamp
+	@touch $@ $(VENV)/run.stamp $(VENV)/spark.stamp
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

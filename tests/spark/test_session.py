@@ -38,7 +38,7 @@ print("found", spark.read.format("barnabas").options(**options).load().where("pa
 stream = spark.readStream.format("barnabas").options(**options, startingOffsets="earliest", maxOffsetsPerTrigger=5)
 query = stream.option("kafka.group.id", {group!r}).load().writeStream.format("memory").queryName("m")
 query = query.option("checkpointLocation", {checkpoint!r}).trigger(availableNow=True).start()
-assert query.awaitTermination(60)
+assert query.awaitTermination(150)
 print("streamed", spark.sql("SELECT * FROM m").count())
 spark.stop()
 """

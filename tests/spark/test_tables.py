@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,7 +42,8 @@ class Archive:
 
     def fill(self, count: int) -> None:
         for partition in range(2):
-            write(self.client, self.topic, values(count), partition=partition)
+            # Old records would be taken by retention in the middle of a test.
+            write(self.client, self.topic, values(count), partition=partition, timestamp=int(time.time() * 1000))
 
     def options(self, table_format: str, **more: str) -> dict[str, str]:
         return settings(table_format, self.path, **self._kafka, **more)

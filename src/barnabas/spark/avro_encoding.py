@@ -117,7 +117,8 @@ def _collect(array: pa.Array, node: Node, sources: list[_Source]) -> None:
         return
     if node.kind is Kind.NULL:
         return
-    valid, *buffers = array.buffers()[: 3 if node.arrow in (pa.string(), pa.binary()) else 2]
+    memory: list[Any] = array.buffers()[: 3 if node.arrow in (pa.string(), pa.binary()) else 2]
+    valid, *buffers = memory
     if node.kind in (Kind.RECORD, Kind.UNION):
         buffers, children = [], [array.field(index) for index in range(len(node.children))]
     elif node.kind is Kind.MAP:

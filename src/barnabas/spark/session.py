@@ -49,10 +49,15 @@ pipelines and Spark Connect log they also tell whoever asked, without the stacks
 
 
 def session(
-    app_name: str = "barnabas", master: str | None = None, config: Mapping[str, object] | None = None
+    app_name: str = "barnabas",
+    master: str | None = None,
+    config: Mapping[str, object] | None = None,
+    *,
+    silent: bool = False,
 ) -> SparkSession:
     """A Spark session, made or the one there is. ``master`` is Spark's: ``local[*]`` where none is given, ``spark://…``,
-    or ``sc://…`` for Spark Connect. ``config`` goes before what is set here.
+    or ``sc://…`` for Spark Connect. ``config`` goes before what is set here. Spark logs errors only; ``silent`` is for
+    programs that tell of them in their own words.
     """
     from pyspark.sql import SparkSession  # noqa: PLC0415 -- Java must be found before, and workers do not need it
 
@@ -63,7 +68,7 @@ def session(
     else:
         prepare_environment(settings)
         if "spark.log.level" not in settings:
-            settings[JAVA_OPTIONS] = f"{settings.get(JAVA_OPTIONS, '')} {quiet_logging()}".strip()
+            settings[JAVA_OPTIONS] = f"{settings.get(JAVA_OPTIONS, '')} {quiet_logging(silent)}".strip()
         builder = SparkSession.builder.master(master)
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -100,10 +105,10 @@ def prepare_environment(settings: Mapping[str, str]) -> None:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 
-def quiet_logging() -> str:
-    """The option of Java that makes Spark log errors only."""
-    file = cache_folder(os.environ) / "log4j2.properties"
-    keep(file, LOGGING)
+def quiet_logging(silent: bool = False) -> str:
+    """The option of Java that makes Spark log errors only, or nothing."""
+    file = cache_folder(os.environ) / ("log4j2-silent.properties" if silent else "log4j2.properties")
+    keep(file, LOGGING.replace("= error", "= off") if silent else LOGGING)
     return f"-Dlog4j2.configurationFile={file.as_uri()}"
 
 

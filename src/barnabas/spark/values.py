@@ -20,6 +20,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
 from barnabas.spark.avro import FRAMINGS, AvroDecoder
+from barnabas.spark.avro_encoding import AvroEncoder
 
 MODES = ("fail", "null", "deadletter")
 
@@ -52,6 +53,24 @@ def from_avro(column: ColumnOrName, schema_json: str, *, mode: str = "fail", fra
         return decoded if mode == "deadletter" else decoded["value"]
     returned = _with_error(struct) if mode == "deadletter" else struct
     made: Column = sf.arrow_udf(_arrow_function(schema_json, mode, framing), returnType=returned)(column)
+    return made
+
+
+def to_avro(column: ColumnOrName, schema_json: str, *, mode: str = "fail", schema_id: int | None = None) -> Column:
+    """Structs to Avro values; fields are found by their names. ``schema_id`` is put in front, as Confluent's framing.
+
+    Modes are fail and null. Needs Spark 4.1. Raises AvroSchemaError or ValueError for what is not right.
+    """
+    if mode not in MODES[:2]:
+        raise ValueError(f"mode is {mode!r}: fail or null is right")
+    if not hasattr(sf, "arrow_udf"):
+        raise NotImplementedError("to_avro needs Spark 4.1 or later: this Spark has no functions over Arrow columns")
+    _encoder(schema_json, schema_id)
+
+    def encode(structs: pa.Array) -> pa.Array:
+        return _encoder(schema_json, schema_id).encode(structs, stops_at_fault=mode == "fail")[0]
+
+    made: Column = sf.arrow_udf(encode, returnType=st.BinaryType())(column)
     return made
 
 
@@ -126,6 +145,11 @@ def _column(column: ColumnOrName) -> Column:
 def _decoder(schema_json: str, framing: str) -> AvroDecoder:
     """Compiled once in each worker."""
     return AvroDecoder(schema_json, framing=framing)
+
+
+@lru_cache(maxsize=32)
+def _encoder(schema_json: str, schema_id: int | None) -> AvroEncoder:
+    return AvroEncoder(schema_json, schema_id=schema_id)
 
 
 def _with_error(struct: st.StructType) -> st.StructType:

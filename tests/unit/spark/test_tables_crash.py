@@ -13,6 +13,7 @@ import pytest
 
 from barnabas.model.ids import TopicPartition
 from barnabas.spark.tables import storage
+from barnabas.spark.tables.files import Place
 from tests.unit.spark.tables_kit import (
     FORMATS,
     Crash,
@@ -140,3 +141,21 @@ def test_a_reader_who_may_not_write_sees_a_cut_off_commit_whole(
     with opened("parquet", tmp_path) as table:
         assert offsets_in(table) == list(range(100))
         assert pa.concat_tables(map(pq.read_table, table.files())).num_rows == 100
+
+
+@pytest.mark.parametrize("step", ["logged", "moved", "applied", "committed"])
+def test_a_plain_table_on_a_file_system_without_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """The way that object stores go, here on a local folder."""
+    monkeypatch.setattr(Place, "is_local", property(lambda _: False))
+    with made("parquet", tmp_path) as table:
+        commit(table, [rows(range(10))], number=0)
+        crash_at(table, step)
+        with pytest.raises(Crash):
+            commit(table, [rows(range(10, 20)), rows(range(20, 30))], number=1)
+    with made("parquet", tmp_path) as table:
+        commit(table, [rows(range(10, 30))], number=1)
+        table.compact()
+        table.expire()
+        assert {tuple(offsets) for offsets in read_by_others(table, tmp_path).values()} == {tuple(range(30))}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,8 @@ from tests.reliability.raw import wait_until
 from tests.unit.spark.tables_kit import FORMATS, commit, made, offsets_in
 
 NewTopic = Callable[[], str]
-TIME_MS = 1_700_000_000_000
+TIME_MS = int(time.time() * 1000)
+"""Old records would be taken by retention while they are looked at."""
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ def _spark(name: str, master: str | None, as_json: bool) -> Iterator[SparkSessio
 
     if not as_json:
         click.echo(f"starting Spark ({master or 'local[*]'})", err=True)
-    spark = session(f"barnabas {name}", master)
+    spark = session(f"barnabas {name}", master, silent=True)
     try:
         yield spark
     finally:
@@ -78,6 +78,8 @@ def archive(
 
         options = table_options(table, table_given)
         open_table(options).close()  # what is wrong with them is told before Spark starts
+        for topic in topics:
+            _check_there(bootstrap, topic)
 
         def tell(done: BatchDone) -> None:
             rate = done.rows / done.seconds if done.seconds else 0.0

@@ -120,7 +120,7 @@ def _keep(letters: DataFrame, job: Redrive) -> None:
 
 def _header_text(name: str) -> Column:
     found = f.filter("headers", lambda h: h["key"] == name)
-    return f.element_at(f.transform(found, lambda h: h["value"].cast("string")), -1)
+    return f.try_element_at(f.transform(found, lambda h: h["value"].cast("string")), f.lit(-1))
 
 
 def _write(rows: DataFrame, job: Redrive) -> None:

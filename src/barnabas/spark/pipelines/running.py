@@ -37,7 +37,9 @@ def connect(project: Project, master: str | None, config: Mapping[str, str] | No
     with warnings.catch_warnings():
         # A server that was started with a setting does not let it be set again, and Spark warns of each.
         warnings.simplefilter("ignore")
-        return session(project.spec.name, master, {**settings, **project.spec.configuration, **(config or {})})
+        return session(
+            project.spec.name, master, {**settings, **project.spec.configuration, **(config or {})}, silent=True
+        )
 
 
 def _kept_in(folder: Path) -> dict[str, object]:

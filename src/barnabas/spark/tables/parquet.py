@@ -123,7 +123,8 @@ class Parquet(Table):
 
     def discard(self, files: Sequence[DataFile]) -> None:
         super().discard(files)
-        storage.prune(self.place, PENDING)
+        for folder in {"/".join(file.written.split("/")[:2]) for file in files}:
+            storage.prune(self.place, folder)
 
     def _write(self, entry: Entry) -> None:
         manifests.write(self.place, entry)
@@ -149,7 +150,7 @@ class Parquet(Table):
     def _clear_pending(self, name: TaskName) -> None:
         """The batch is in: whatever attempts at it have left behind is of no use."""
         storage.delete_folder(self.place, pending_folder(name))
-        storage.prune(self.place, PENDING)
+        storage.prune(self.place, f"{PENDING}/{name.writer}")
 
     def _check_moved(self, file: DataFile) -> None:
         """Somebody else has moved it, or a compaction has replaced it in the meantime."""

@@ -111,7 +111,7 @@ def sync_folders(place: Place, paths: list[str]) -> None:
 
 
 def prune(place: Place, folder: str) -> None:
-    """Takes empty folders away, from the innermost out. Object stores have none."""
+    """Takes empty folders away, from the innermost out, down to this one. Object stores have none."""
     if not place.is_local:
         return
     for path, _, _ in os.walk(place.path(folder), topdown=False):

@@ -9,6 +9,7 @@ import os
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -215,9 +216,7 @@ class _Task:
         if not file.buffered:
             return
         if file.writer is None:
-            target = self._place.path(file.written)
-            self._place.filesystem.create_dir(target.rpartition("/")[0], recursive=True)
-            file.stream = self._place.filesystem.open_output_stream(target)
+            file.stream = self._created(self._place.path(file.written))
             settings = parquet_settings(self._file_schema, self._job.compression)
             file.writer = pq.ParquetWriter(file.stream, self._file_schema, metadata_collector=file.metadata, **settings)
         table = pa.Table.from_batches(file.buffered)
@@ -225,6 +224,15 @@ class _Task:
         file.rows += table.num_rows
         self._buffered_bytes -= file.buffered_bytes
         file.buffered, file.buffered_bytes, file.buffered_rows = [], 0, 0
+
+    def _created(self, target: str) -> Any:
+        """An empty folder may be tidied away by a commit before there is a file in it: then it is made again."""
+        filesystem, parent = self._place.filesystem, target.rpartition("/")[0]
+        filesystem.create_dir(parent, recursive=True)
+        with suppress(FileNotFoundError):
+            return filesystem.open_output_stream(target)
+        filesystem.create_dir(parent, recursive=True)
+        return filesystem.open_output_stream(target)
 
     def _close(self, values: tuple[str | None, ...]) -> None:
         file = self._open[values]

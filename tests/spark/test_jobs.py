@@ -1,0 +1,200 @@
+"""The jobs, as functions: each on small topics of its own."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from barnabas.client.wire import Client
+from barnabas.client.wire.admin import create_topic
+from barnabas.client.wire.data import fetch
+from barnabas.client.wire.decoding import decode
+from barnabas.model.ids import TopicPartition
+from barnabas.spark.jobs import compare, deadletters, hotkeys, rows
+from barnabas.spark.jobs.archive import Archive, JobFailed, archive
+from barnabas.spark.jobs.naming import table_options
+from barnabas.spark.jobs.replay import replay
+from barnabas.spark.options import parse_sink
+from barnabas.spark.tables.opening import open_table
+from barnabas.spark.verify import verify
+from barnabas.testing import EmbeddedBroker
+from tests.spark.conftest import write
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NewName = Callable[[], str]
+
+
+def contents(client: Client, topic: str) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
+    found: dict[int, list[tuple[bytes | None, bytes | None]]] = {}
+    for number in sorted(client.topic(topic).partitions):
+        for fetched in fetch(client, {TopicPartition(topic, number): 0}):
+            found[number] = [(record.key, record.value) for record in decode(fetched, 0).records]
+    return found
+
+
+def orders(count: int, keys: int = 7) -> list[tuple[bytes | None, bytes | None]]:
+    return [(f"k{n % keys}".encode(), json.dumps({"id": str(n), "amount": n / 2}).encode()) for n in range(count)]
+
+
+def now_ms() -> int:
+    """Old records would be taken by retention in the middle of a test."""
+    return int(time.time() * 1000)
+
+
+@pytest.fixture
+def servers(broker: EmbeddedBroker) -> str:
+    return broker.bootstrap_servers
+
+
+@pytest.fixture
+def filled(client: Client, topic: str) -> str:
+    for partition in range(2):
+        write(client, topic, orders(500), partition=partition, timestamp=now_ms())
+    return topic
+
+
+@pytest.fixture
+def other(client: Client, new_topic: NewName) -> str:
+    name = new_topic()
+    create_topic(client, name, partitions=2)
+    return name
+
+
+@pytest.fixture
+def archived(spark: SparkSession, servers: str, filled: str, tmp_path: Path) -> dict[str, str]:
+    """The options of a table that has the topic."""
+    options = table_options(f"delta:{tmp_path / 'table'}")
+    job = Archive(
+        topics=(filled,), servers=servers, table=options, checkpoint=str(tmp_path / "checkpoint"), max_per_batch=600
+    )
+    batches: list[int] = []
+    done = archive(spark, job, lambda batch: batches.append(batch.rows))
+    assert (done.rows, sum(batches), len(batches), done.lag) == (1000, 1000, done.batches, 0)
+    assert done.batches > 1
+    assert archive(spark, job).rows == 0
+    return options
+
+
+def test_an_archive_is_complete_and_is_told_of(client: Client, filled: str, archived: dict[str, str]) -> None:
+    with open_table(archived) as table:
+        report = verify(table, client, filled, whole_topic=True)
+    assert report.ok, report.problems
+    assert sum(partition.rows for partition in report.partitions) == 1000
+
+
+def test_an_archive_says_what_went_wrong(spark: SparkSession, servers: str, filled: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    job = Archive(
+        topics=(filled,),
+        servers=servers,
+        table=table_options(f"delta:{tmp_path / 'file' / 'table'}"),
+        checkpoint=str(tmp_path / "checkpoint"),
+    )
+    with pytest.raises(JobFailed, match="file"):
+        archive(spark, job)
+
+
+def test_a_table_is_replayed_in_order(
+    client: Client, servers: str, filled: str, other: str, archived: dict[str, str]
+) -> None:
+    sink = parse_sink({"kafka.bootstrap.servers": servers, "topic": other})
+    with open_table(archived) as table:
+        bounds = rows.bounds_of_table(table, filled)
+        done = replay(client, rows.of_table(table, bounds, rows.Period()), sink, keep_partition=True)
+    assert (done.rows, done.finished) == (1000, True)
+    assert done.next_offsets == {TopicPartition(filled, 0): 500, TopicPartition(filled, 1): 500}
+    assert contents(client, other) == contents(client, filled)
+
+
+def test_a_topic_is_replayed_by_key_and_at_a_pace(client: Client, servers: str, filled: str, other: str) -> None:
+    sink = parse_sink({"kafka.bootstrap.servers": servers, "topic": other})
+    bounds = rows.bounds_of_topic(client, filled, rows.Period())
+    with Client(servers) as reading:
+        done = replay(client, rows.of_topic(reading, bounds, rows.Period()), sink, per_second=2000)
+    assert done.rows == 1000
+    assert done.seconds > 0.4, "a limit is a limit"
+    found = contents(client, other)
+    for key in {key for part in found.values() for key, _ in part}:
+        holding = [part for part in found.values() if any(k == key for k, _ in part)]
+        assert len(holding) == 1, "a key is in one partition"
+    for number, sent in contents(client, filled).items():
+        for key in {k for k, _ in sent}:
+            values = [value for k, value in sent if k == key]
+            again = [value for part in found.values() for k, value in part if k == key]
+            # Both partitions had the key, so its values come twice; those of each stay in their order.
+            assert again[: len(values)] == values or again.count(values[0]) == 2, number
+
+
+def test_a_replay_of_a_period(client: Client, servers: str, topic: str, other: str) -> None:
+    start = now_ms() - 100_000
+    write(client, topic, orders(100), timestamp=start)
+    period = rows.Period(start + 20, start + 50)
+    with Client(servers) as reading:
+        pieces = rows.of_topic(reading, rows.bounds_of_topic(reading, topic, period), period)
+        done = replay(client, pieces, parse_sink({"kafka.bootstrap.servers": servers, "topic": other}))
+    assert done.rows == 30
+
+
+def test_a_topic_and_its_table_are_the_same_until_they_are_not(
+    spark: SparkSession, client: Client, servers: str, filled: str, archived: dict[str, str]
+) -> None:
+    source = {"kafka.bootstrap.servers": servers, "subscribe": filled}
+    same = compare.compare(compare.topic(spark, source), compare.table(spark, archived, filled), "offset")
+    assert (same.same, same.left, same.right) == (True, 1000, 1000)
+    write(client, filled, [(b"new", b"one")], timestamp=now_ms())
+    found = compare.compare(compare.topic(spark, source), compare.table(spark, archived, filled), "offset")
+    assert (found.missing, found.extra, found.different) == (1, 0, 0)
+    assert found.samples == [compare.Sample("missing", "partition 0, offset 500", b"one", None)]
+
+
+def test_two_topics_by_content_and_by_key(
+    spark: SparkSession, client: Client, servers: str, topic: str, other: str
+) -> None:
+    write(client, topic, [(b"a", b"1"), (b"a", b"2"), (b"b", b"1"), (None, b"x")], timestamp=now_ms())
+    write(client, other, [(b"a", b"2"), (b"a", b"1"), (b"c", b"9"), (None, b"x")], partition=1, timestamp=now_ms())
+    left, right = (compare.topic(spark, {"kafka.bootstrap.servers": servers, "subscribe": t}) for t in (topic, other))
+    content = compare.compare(left, right, "content")
+    assert (content.left, content.right, content.missing, content.extra) == (4, 4, 1, 1)
+    key = compare.compare(left, right, "key")
+    assert (key.missing, key.extra, key.different) == (1, 1, 1)
+    assert {sample.where for sample in key.samples} == {"key 'a'", "key 'b'", "key 'c'"}
+
+
+def test_hot_keys_and_skew(spark: SparkSession, client: Client, servers: str, topic: str) -> None:
+    write(client, topic, [(b"hot", b"x" * 10)] * 90 + [(None, b"y")] * 10, timestamp=now_ms())
+    write(client, topic, [(b"hot", b"x")] * 10 + [(b"cold", None)] * 10, partition=1, timestamp=now_ms())
+    found = hotkeys.hotkeys(spark, {"kafka.bootstrap.servers": servers, "subscribe": topic}, top=2)
+    assert (found.messages, found.keys) == (120, 3)
+    assert found.hottest[0] == hotkeys.HotKey(b"hot", 100, 90 * 13 + 10 * 4, 100 / 120, 2)
+    assert found.skew == pytest.approx(100 * 2 / 120)
+
+
+def test_dead_letters_are_taken_up_once(
+    spark: SparkSession, client: Client, servers: str, topic: str, other: str
+) -> None:
+    origin = [("deadletter.topic", other.encode()), ("deadletter.reason", b"was bad"), ("mine", b"1")]
+    letters = [(b"k", b'{"id": "1", "amount": 2}'), (b"k", b"junk")]
+    write(client, topic, letters, headers=origin, timestamp=now_ms())
+    job = deadletters.Redrive(
+        servers, topic, None, deadletters.Validation("json", "id STRING, amount DOUBLE"), f"{topic}-group"
+    )
+    tried = deadletters.redrive(spark, client, job._replace(dry_run=True))
+    assert (tried.read, tried.good, tried.bad) == (2, 1, 1)
+    assert not any(contents(client, other).values())
+    done = deadletters.redrive(spark, client, job)
+    assert (done.read, done.good, done.bad) == (2, 1, 1)
+    sent = [r for part in fetch(client, {TopicPartition(other, n): 0 for n in (0, 1)}) for r in decode(part, 0).records]
+    assert [(record.value, record.headers) for record in sent] == [(letters[0][1], (("mine", b"1"),))]
+    again = deadletters.redrive(spark, client, job)
+    assert (again.read, again.good, again.bad) == (1, 0, 1), "the bad one is kept, with one attempt more"
+    last = [r for part in fetch(client, {TopicPartition(topic, n): 0 for n in (0, 1)}) for r in decode(part, 0).records]
+    assert ("barnabas.attempts", b"3") in last[-1].headers or any(
+        ("barnabas.attempts", b"3") in record.headers for record in last
+    )
