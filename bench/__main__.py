@@ -6,6 +6,7 @@
     python -m bench life               start, recovery after kill -9, memory
     python -m bench groups             waiting for groups, and ten thousand partitions
     python -m bench --no-kafka         Barnabas alone
+    python -m bench spark              topics through Spark, beside Spark's own connector; it has options of its own
 
 Needs gcc (the load generator is a C program on the librdkafka of confluent-kafka), and for Kafka Java and Maven.
 """
@@ -15,12 +16,15 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench import report, suite, systems
+from bench import report, spark, suite, systems
 
 PARTS = ("compare", "fsync", "raw", "life", "groups")
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["spark"]:
+        spark.main(sys.argv[2:])
+        return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", nargs="?", choices=PARTS)
     parser.add_argument("--rounds", type=int, default=5)

@@ -15,14 +15,14 @@ BEGIN, END = "<!-- figures: made by python -m bench -->", "<!-- /figures -->"
 def table(outcomes: list[Outcome]) -> str:
     lines = ["| | | Barnabas | Kafka | ratio | to reach | |", "|---|---|---|---|---|---|---|"]
     for outcome in outcomes:
-        for number, column in enumerate(outcome.medians["barnabas"]):
+        for position, column in enumerate(outcome.medians["barnabas"]):
             ours, theirs = outcome.medians["barnabas"][column], outcome.medians.get("kafka", {}).get(column)
             ratio, goal, reached = outcome.ratio(column), outcome.row.goals.get(column), outcome.reached(column)
             cells = [
-                outcome.row.title if number == 0 else "",
+                outcome.row.title if position == 0 else "",
                 column,
-                _number(ours),
-                _number(theirs),
+                number(ours),
+                number(theirs),
                 f"{ratio:.2f}" if ratio is not None else "",
                 f"{goal[0].replace('>=', '≥').replace('<=', '≤')} {goal[1]}" if goal else "",
                 "" if reached is None else ("yes" if reached else "**no**"),
@@ -32,7 +32,7 @@ def table(outcomes: list[Outcome]) -> str:
     return "\n".join([*lines, "", *notes])
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
     if value is None:
         return ""
     if value >= 1e6:
@@ -55,11 +55,16 @@ def stamp(rounds: int, command: str) -> str:
     return f"`{command}`, {day}, Python {platform.python_version()}, {rounds} interleaved rounds, medians."
 
 
-def write(sections: list[str], path: Path = DOCS / "PERFORMANCE.md") -> None:
+def write(
+    sections: list[str], path: Path = DOCS / "PERFORMANCE.md", *, markers: tuple[str, str] = (BEGIN, END)
+) -> None:
+    """Between the markers; where there are none yet, they go to the end of the page."""
+    begin, end = markers
     text = path.read_text(encoding="utf-8")
-    head, _, rest = text.partition(BEGIN)
-    tail = rest.partition(END)[2]
-    path.write_text(f"{head}{BEGIN}\n\n" + "\n\n".join(sections) + f"\n\n{END}{tail}", encoding="utf-8")
+    head, found, rest = text.partition(begin)
+    tail = rest.partition(end)[2] if found else "\n"
+    head = head if found else f"{head.rstrip()}\n\n"
+    path.write_text(f"{head}{begin}\n\n" + "\n\n".join(sections) + f"\n\n{end}{tail}", encoding="utf-8")
 
 
 def plot(outcomes: list[Outcome], path: Path = DOCS / "performance.png") -> None:

@@ -99,7 +99,7 @@ def _summary(folder: Path, counts: dict[str, int], drawn: list[Path]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--orders", type=int, default=20_000, help="how many orders the shop gets (%(default)s)")
+    parser.add_argument("--orders", type=int, default=10_000, help="how many orders the shop gets (%(default)s)")
     parser.add_argument("--folder", type=Path, default=Path("demo-output"), help="where everything goes (%(default)s)")
     parser.add_argument("--master", default="local[*]", help="where Spark runs (%(default)s)")
     options = parser.parse_args()

@@ -8,6 +8,7 @@ import matplotlib as mpl
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
+from matplotlib.dates import DateFormatter
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
@@ -39,7 +40,9 @@ def _page_speed(rows: pa.Table, file: Path) -> Path:
         below.plot(minutes, one["p99_ms"].to_pylist(), label=page)
     above.set_ylabel("clicks per second")
     below.set_ylabel("p99, ms")
+    above.margins(y=0.2)
     above.legend(frameon=False, ncols=4, loc="upper left")
+    below.xaxis.set_major_formatter(DateFormatter("%H:%M"))
     return _save(figure, file, "Clicks by page, minute by minute")
 
 

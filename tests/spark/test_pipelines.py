@@ -72,7 +72,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("topic", "name"), [("orders", "orders"), ("My.Topic-1", "my_topic_1"), ("1x", "t_1x"), ("…", "topic")]
+    ("topic", "name"), [("orders", "orders"), ("My.Topic-1", "my_topic_1"), ("1x", "t_1x"), ("-", "topic")]
 )
 def test_names_that_sql_takes(topic: str, name: str) -> None:
     assert identifier(topic) == name
