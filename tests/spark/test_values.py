@@ -90,6 +90,18 @@ class TestAvro:
             mixed.filter("n = 11").select(from_avro("value", SCHEMA)["id"]).collect()
         assert mixed.filter("n < 11").select(from_avro("value", SCHEMA)["id"].alias("id")).count() == 11
 
+    def test_fields_as_columns(self, mixed: DataFrame) -> None:
+        from barnabas.spark.values import decode_avro
+
+        found = {row["n"]: row for row in decode_avro(mixed, SCHEMA, keep=["n"], mode="null").collect()}
+        assert list(found[0].asDict()) == ["n", *FIELDS]
+        assert [found[number]["id"] for number in range(13)] == [*range(10), None, None, None]
+        assert found[4]["place"]["x"] == 2.0
+        with pytest.raises(Exception, match="AvroError: field name: the value ends before"):
+            decode_avro(mixed.filter("n = 11"), SCHEMA).collect()
+        with pytest.raises(ValueError, match="keep names id"):
+            decode_avro(mixed.withColumnRenamed("n", "id"), SCHEMA, keep=["id"])
+
     def test_and_back(self, mixed: DataFrame) -> None:
         from pyspark.sql import functions as sf
 

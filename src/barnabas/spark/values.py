@@ -10,7 +10,7 @@ alone. A value that is null is no error: its struct is null.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -54,6 +54,38 @@ def from_avro(column: ColumnOrName, schema_json: str, *, mode: str = "fail", fra
     returned = _with_error(struct) if mode == "deadletter" else struct
     made: Column = sf.arrow_udf(_arrow_function(schema_json, mode, framing), returnType=returned)(column)
     return made
+
+
+def decode_avro(
+    df: DataFrame,
+    schema_json: str,
+    *,
+    column: str = "value",
+    keep: Sequence[str] = (),
+    mode: str = "fail",
+    framing: str = "none",
+) -> DataFrame:
+    """The fields of a binary column's records as columns, after those to ``keep``.
+
+    As ``from_avro`` and a select of its fields, at half of Spark's cost: whole batches go to Python and come back, and
+    no row is joined with its struct. In mode null, a value that cannot be decoded is a row of nulls beside what is
+    kept.
+    """
+    if mode not in MODES[:2]:
+        raise ValueError(f"mode is {mode!r}: fail or null is right; from_avro has deadletter")
+    fields = spark_type(_decoder(schema_json, framing).arrow_type).fields
+    twice = [field.name for field in fields if field.name in keep]
+    if twice:
+        raise ValueError(f"keep names {twice[0]}, which is a field of the record too: rename the column first")
+    names = [*keep, *(field.name for field in fields)]
+
+    def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            found = _decoder(schema_json, framing).decode(batch.column(column), stops_at_fault=mode == "fail").array
+            yield pa.RecordBatch.from_arrays([*(batch.column(name) for name in keep), *found.flatten()], names=names)
+
+    asked = dict.fromkeys([column, *keep])
+    return df.select(*asked).mapInArrow(decode, st.StructType([*(df.schema[name] for name in keep), *fields]))
 
 
 def to_avro(column: ColumnOrName, schema_json: str, *, mode: str = "fail", schema_id: int | None = None) -> Column:
