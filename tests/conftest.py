@@ -15,7 +15,8 @@ _numbers = itertools.count()
 @pytest.fixture(scope="session")
 def shared_broker() -> Iterator[EmbeddedBroker]:
     """One broker on disk for the tests of a run that need no other; each uses topics of its own."""
-    with EmbeddedBroker(data="temporary") as broker:
+    # Tests use old timestamps: retention must not come in between.
+    with EmbeddedBroker(data="temporary", settings={"log.retention.check.interval.ms": 86_400_000}) as broker:
         yield broker
 
 
