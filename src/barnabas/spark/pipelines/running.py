@@ -17,7 +17,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from barnabas.spark.pipelines.definitions import PipelineError, Places, Project, plain, register
 from barnabas.spark.pipelines.project import METASTORE, WAREHOUSE
 from barnabas.spark.pipelines.telling import Choice, FlowEvent, FlowProgress, Outcome, Report
-from barnabas.spark.session import session
+from barnabas.spark.session import JAVA_OPTIONS, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,8 +38,15 @@ def connect(project: Project, master: str | None, config: Mapping[str, str] | No
         # A server that was started with a setting does not let it be set again, and Spark warns of each.
         warnings.simplefilter("ignore")
         return session(
-            project.spec.name, master, {**settings, **project.spec.configuration, **(config or {})}, silent=True
+            project.spec.name, master, _merged(settings, project.spec.configuration, config or {}), silent=True
         )
+
+
+def _merged(*layers: Mapping[str, object]) -> dict[str, object]:
+    """Later layers go before earlier ones, but options of Java add up."""
+    merged = {name: value for layer in layers for name, value in layer.items()}
+    options = [str(layer[JAVA_OPTIONS]) for layer in layers if JAVA_OPTIONS in layer]
+    return {**merged, JAVA_OPTIONS: " ".join(options)} if options else merged
 
 
 def _kept_in(folder: Path) -> dict[str, object]:
@@ -49,7 +56,7 @@ def _kept_in(folder: Path) -> dict[str, object]:
         "spark.sql.warehouse.dir": (folder / WAREHOUSE).as_uri(),
         "spark.sql.catalogImplementation": "hive",
         "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={folder / METASTORE};create=true",
-        "spark.driver.extraJavaOptions": f"-Dderby.stream.error.file={folder / METASTORE}.log",
+        JAVA_OPTIONS: f"-Dderby.stream.error.file={folder / METASTORE}.log",
     }
 
 
