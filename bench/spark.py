@@ -1,6 +1,6 @@
 """``python -m bench spark``: topics through Spark, beside Spark's own Kafka connector, against one broker.
 
-    python -m bench spark                        three rounds (about a quarter of an hour)
+    python -m bench spark                        three rounds (about half an hour)
     python -m bench spark --rows 200000 --rounds 1 --kinds noop
     python -m bench spark --write                puts the table into docs/PERFORMANCE.md
 
@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import importlib.util
 import os
+import signal
 import statistics
 import sys
 import tempfile
@@ -33,6 +34,7 @@ KINDS = ("noop", "parquet", "write")
 
 def main(arguments: list[str]) -> None:
     options = _options(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the broker and the sessions are ended as well
     with contextlib.ExitStack() as stack:
         system = stack.enter_context(Barnabas().start())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-spark-")))
@@ -61,7 +63,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--warm", type=int, default=2, help="rounds before that, which are not counted")
-    parser.add_argument("--rows", type=int, default=2_000_000, help="of 100 B; a quarter of it of 1,000 B")
+    parser.add_argument("--rows", type=int, default=4_000_000, help="of 100 B; a quarter of it of 1,000 B")
     parser.add_argument("--partitions", type=int, default=2, help="of each topic")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--sizes", nargs="+", type=int, default=[100, 1000], help="bytes of a value")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from pyarrow import parquet
 
 from bench.spark_session import Driver
@@ -81,14 +81,7 @@ class Topics:
     def fill(self, size: int) -> None:
         self._fill_files(size)
         self._create(self.source(size))
-        producer = Producer(
-            {
-                "bootstrap.servers": self.servers,
-                "batch.size": BATCH_BYTES,
-                "linger.ms": 20,
-                "message.max.bytes": 1_000_000,
-            }
-        )
+        producer = Producer({"bootstrap.servers": self.servers, "batch.size": BATCH_BYTES, "linger.ms": 20})
         for number in range(self.rows(size)):
             while True:
                 try:

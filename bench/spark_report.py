@@ -19,9 +19,9 @@ def setting(topics: Topics, versions: Mapping[str, str], sizes: Sequence[int]) -
     on = f"the connector and Barnabas on PySpark {peer}" if peer else "the connector could not be run"
     newest = f", Barnabas on {versions[OURS_NEWEST]} as well" if OURS_NEWEST in versions else ""
     return (
-        f"One broker, {rows}, {topics.partitions} partitions, a session of two cores for each system, all columns: {on}{newest}. "
-        "The ratio is that of the two on the same Spark. Times are from the start of a query to its end; broker CPU is in seconds "
-        "per million rows."
+        f"One broker, {rows}, {topics.partitions} partitions, all columns, a session of two cores for each system: "
+        f"{on}{newest}. The ratio is that of the two on the same Spark. Times are from the start of a query to its "
+        "end; broker CPU is in seconds per million rows."
     )
 
 
