@@ -34,12 +34,12 @@ from barnabas.spark.offsets import Position, from_json, to_json
 from barnabas.spark.options import SourceOptions, SparkOptionError, parse_source
 from barnabas.spark.planning import HINT, DataLoss, OffsetRange, View
 from barnabas.spark.progress import Publisher
-from barnabas.spark.reading import ReadSettings, read_range
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from barnabas.spark.filters import Condition
+    from barnabas.spark.reading import ReadSettings
 
 HAS_RATE_LIMITS = find_spec("pyspark.sql.streaming.datasource") is not None
 """From Spark 4.2 on."""
@@ -112,6 +112,9 @@ def _takes_filters() -> bool:
 
 
 def read_settings(options: SourceOptions) -> ReadSettings:
+    # Arrow is for those who read: the processes in which Spark plans a query start without it, and so in less time.
+    from barnabas.spark.reading import ReadSettings  # noqa: PLC0415
+
     return ReadSettings(
         kafka=options.kafka,
         include_headers=options.include_headers,
@@ -131,6 +134,8 @@ def _read(partition: InputPartition, options: SourceOptions) -> Iterator[pa.Reco
     # Spark makes a partition of its own where there is nothing to read.
     if not isinstance(partition.value, OffsetRange):
         return iter(())
+    from barnabas.spark.reading import read_range  # noqa: PLC0415 -- as above
+
     return read_range(partition.value, read_settings(options))
 
 
