@@ -1,9 +1,9 @@
 """kill -9 during an archive: ``python -m tests.reliability.archive --records 2000000 --kills 10 [--format iceberg]``.
 
 ``barnabas pipeline archive`` brings a topic into a table while its driver (the Java and the Python process together) or
-one of Spark's Python workers is killed at random moments; once, its checkpoint is thrown away as well. Whatever was
-killed when: in the end the table has exactly the records of the topic, ``verify`` proves it, and readers that are not
-Spark see the same.
+one of Spark's Python workers is killed at random moments; once, its checkpoint is thrown away as well; with
+``--outage 60`` the broker is away for a minute in the middle. Whatever was killed when: in the end the table has
+exactly the records of the topic, ``verify`` proves it, and readers that are not Spark see the same.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _is_worker(pid: int) -> bool:
         return False
 
 
-def run(records: int, kills: int, table_format: str, seed: int, *, quiet: bool = False) -> Result:
+def run(records: int, kills: int, table_format: str, seed: int, *, outage_s: float = 0, quiet: bool = False) -> Result:
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="barnabas-archive-") as folder:
         root = Path(folder)
@@ -132,6 +132,8 @@ def run(records: int, kills: int, table_format: str, seed: int, *, quiet: bool =
             count = fill(broker.bootstrap_servers, records)
             job = Job(broker.bootstrap_servers, table, root / "checkpoint", max(count // (3 * max(kills, 1)), BATCH))
             try:
+                if outage_s:
+                    _outage(job, table, broker, outage_s)
                 drivers, workers = _torment(job, table, kills, chance, quiet)
             finally:
                 if job.is_running:
@@ -139,11 +141,22 @@ def run(records: int, kills: int, table_format: str, seed: int, *, quiet: bool =
             return _check(broker.bootstrap_servers, table, root, count, drivers, workers)
 
 
+def _outage(job: Job, table: str, broker: BrokerProcess, outage_s: float) -> None:
+    """The broker goes in the middle of the work, and is back after a while: the job is to wait for it."""
+    job.start()
+    _until_it_writes(job, table)
+    broker.kill()
+    time.sleep(outage_s)
+    broker.start()
+    assert job.is_running, f"the job did not wait for the broker: {job.finish()}"
+
+
 def _torment(job: Job, table: str, kills: int, chance: random.Random, quiet: bool) -> tuple[int, int]:
     """Kills until there have been enough, and lets the job end. Drivers and workers that were killed."""
     drivers = workers = 0
     thrown_away = False
-    job.start()
+    if not job.is_running:
+        job.start()
     while drivers + workers < kills:
         _until_it_writes(job, table)
         time.sleep(chance.uniform(0, 2.0))
@@ -200,10 +213,11 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--format", choices=FORMATS, default="delta")
+    parser.add_argument("--outage", type=float, default=0, help="seconds that the broker is away in the middle")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     options = parser.parse_args()
     print(f"seed {options.seed}")
-    done = run(options.records, options.kills, options.format, options.seed)
+    done = run(options.records, options.kills, options.format, options.seed, outage_s=options.outage)
     print(
         f"{options.format}: {done.rows:,} records in {done.commits} commits, once each, {done.driver_kills} kills "
         f"of the driver and {done.worker_kills} of a worker later; also seen so by {', '.join(done.readers)}"
