@@ -19,7 +19,8 @@ The high watermark is not known here: the runtime passes it where it matters.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from barnabas.model.errors import ApiError, ErrorCode, invariant
 from barnabas.model.ids import TopicPartition, Uuid
@@ -48,7 +49,7 @@ RECENT_APPENDS = 16
 PRODUCER_EXPIRATION_MS = 24 * 3600 * 1000
 
 
-class Appended(NamedTuple):
+class Appended(Struct, frozen=True, gc=False):
     first_offset: int
     last_offset: int
     log_append_time_ms: int
@@ -229,7 +230,7 @@ class Log:
                     time_ms = repeated.timestamp if rules.log_append_time else -1
                     return Appended(repeated.first_offset, repeated.last_offset, time_ms, self.log_start_offset, True)
         append_time_ms = -1
-        if needs_rewrite(header, rules, max_timestamp, origin):
+        if max_timestamp != header.max_timestamp or (rules.may_rewrite and needs_rewrite(header, rules, origin)):
             batch = rewrite(batch, header, rules, now_ms, max_timestamp)
             if rules.log_append_time:
                 append_time_ms = max_timestamp = now_ms
@@ -243,7 +244,7 @@ class Log:
             raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, f"the batch has {size} bytes, more than a segment")
         if leader_epoch != self.epochs.latest:
             self.epochs.assign(leader_epoch, base_offset)
-        patch_offset_and_epoch(batch, 0, base_offset, leader_epoch)
+        patch_offset_and_epoch(batch, base_offset, leader_epoch)
         self.write(segment, batch)
         self.took_in(segment, size, last_offset, max_timestamp)
         if header.producer_id >= 0:

@@ -60,25 +60,29 @@ class ReadResult(NamedTuple):
 
 
 class RecentPlaces:
-    """Offsets whose place in a segment is known: the oldest is forgotten when there are too many."""
+    """Offsets whose place in a segment is known: the last ``limit`` at least, twice as many at most.
 
-    __slots__ = ("_places", "limit")
+    Two generations, since taking single entries out of a dict costs more than the entries are worth.
+    """
+
+    __slots__ = ("_newer", "_older", "limit")
 
     def __init__(self, limit: int) -> None:
-        self._places: dict[int, tuple[Segment, int]] = {}
+        self._newer: dict[int, tuple[Segment, int]] = {}
+        self._older: dict[int, tuple[Segment, int]] = {}
         self.limit = limit
 
     def get(self, offset: int) -> tuple[Segment, int] | None:
-        return self._places.get(offset)
+        return self._newer.get(offset) or self._older.get(offset)
 
     def put(self, offset: int, segment: Segment, position: int) -> None:
-        places = self._places
-        places[offset] = (segment, position)
-        if len(places) > self.limit:
-            del places[next(iter(places))]
+        self._newer[offset] = (segment, position)
+        if len(self._newer) >= self.limit:
+            self._older, self._newer = self._newer, {}
 
     def clear(self) -> None:
-        self._places.clear()
+        self._newer.clear()
+        self._older.clear()
 
 
 def read(log: Log, offset: int, max_bytes: int, max_offset: int, minimum_one: bool, aborted: bool) -> ReadResult:

@@ -71,6 +71,7 @@ class BatchRules:
         "log_append_time",
         "looks_into_compressed",
         "max_message_bytes",
+        "may_rewrite",
         "walks",
     )
 
@@ -83,6 +84,7 @@ class BatchRules:
         self.codec = _CODECS.get(settings.compression_type)  # None keeps what the producer chose
         self.level = _level(settings, self.codec)
         self.walks = validation is not Validation.HEADER or self.compacts
+        self.may_rewrite = self.log_append_time or self.codec is not None
         self.looks_into_compressed = validation is Validation.ALL or self.codec is not None or self.compacts
 
 
@@ -120,8 +122,12 @@ def check_produced(batch: memoryview, rules: BatchRules, now_ms: int) -> tuple[B
         raise too_large(len(batch), rules.max_message_bytes)
     if has_null_key and rules.compacts:
         raise ApiError(ErrorCode.INVALID_RECORD, "a compacted topic takes no record without a key")
-    if not rules.log_append_time:
-        _check_times(header, rules, now_ms, min_timestamp, max_timestamp)
+    if not rules.log_append_time and (
+        max_timestamp > now_ms + rules.after_max_ms
+        or -1 < min_timestamp < now_ms - rules.before_max_ms  # a timestamp of -1 is none, and passes
+        or header.attributes & LOG_APPEND_TIME
+    ):
+        raise _wrong_times(header, now_ms, min_timestamp, max_timestamp)
     return header, max_timestamp
 
 
@@ -142,16 +148,14 @@ def _look_closely(batch: memoryview, header: BatchHeader, rules: BatchRules) -> 
     return RecordsSummary(header.max_timestamp, -1, header.base_timestamp, False)
 
 
-def _check_times(header: BatchHeader, rules: BatchRules, now_ms: int, oldest: int, latest: int) -> None:
-    """A timestamp of -1 is none, and passes."""
+def _wrong_times(header: BatchHeader, now_ms: int, oldest: int, latest: int) -> ApiError:
     if header.attributes & LOG_APPEND_TIME:
-        raise ApiError(ErrorCode.INVALID_TIMESTAMP, "a producer may not set the log append time")
-    if latest > now_ms + rules.after_max_ms or -1 < oldest < now_ms - rules.before_max_ms:
-        raise ApiError(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"the timestamps of the batch reach from {oldest} to {latest}, outside what "
-            f"message.timestamp.before.max.ms and message.timestamp.after.max.ms allow at {now_ms}",
-        )
+        return ApiError(ErrorCode.INVALID_TIMESTAMP, "a producer may not set the log append time")
+    return ApiError(
+        ErrorCode.INVALID_TIMESTAMP,
+        f"the timestamps of the batch reach from {oldest} to {latest}, outside what "
+        f"message.timestamp.before.max.ms and message.timestamp.after.max.ms allow at {now_ms}",
+    )
 
 
 def _check_compressed(batch: memoryview, header: BatchHeader) -> RecordsSummary:
@@ -193,9 +197,8 @@ def recompress(batch: memoryview, header: BatchHeader, codec: Codec, level: int 
     return whole
 
 
-def needs_rewrite(header: BatchHeader, rules: BatchRules, max_timestamp: int, origin: Origin) -> bool:
+def needs_rewrite(header: BatchHeader, rules: BatchRules, origin: Origin) -> bool:
+    """Asked where ``rules.may_rewrite`` and the batch's timestamps are as its header says."""
     if rules.log_append_time and origin is not Origin.RAFT_LEADER:
-        return True
-    if max_timestamp != header.max_timestamp:
         return True
     return rules.codec is not None and rules.codec != header.attributes & CODEC_MASK

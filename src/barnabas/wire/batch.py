@@ -222,10 +222,9 @@ def set_leader_epoch(buffer: bytearray | memoryview, position: int, leader_epoch
     _EPOCH.pack_into(buffer, position + _EPOCH_AT, leader_epoch)
 
 
-def patch_offset_and_epoch(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Both fields a leader assigns; the length between them is written back as it is."""
-    (length,) = _LENGTH.unpack_from(buffer, position + _LENGTH_AT)
-    _OFFSET_LENGTH_EPOCH.pack_into(buffer, position, base_offset, length, leader_epoch)
+def patch_offset_and_epoch(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
+    """Both fields a leader assigns to a whole batch; the length between them is written back as it is."""
+    _OFFSET_LENGTH_EPOCH.pack_into(batch, 0, base_offset, len(batch) - LOG_OVERHEAD, leader_epoch)
 
 
 def restamp(

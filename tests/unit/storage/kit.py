@@ -61,6 +61,10 @@ def end_transaction(
     return append(log, marker, origin=Origin.COORDINATOR)
 
 
+def span(appended: Appended) -> tuple[int, int]:
+    return appended.first_offset, appended.last_offset
+
+
 def read_all(log: Log, offset: int | None = None, max_bytes: int = 1 << 20) -> list[Record]:
     """Every record from the offset on, as a consumer would read on."""
     offset = log.log_start_offset if offset is None else offset

@@ -92,7 +92,7 @@ def test_checksum_sees_every_bit_after_it() -> None:
 def test_patching_leaves_the_checksum_whole() -> None:
     whole = b"--" + one()
     view = memoryview(bytearray(whole))
-    batch.patch_offset_and_epoch(view, 2, 1 << 40, 17)
+    batch.patch_offset_and_epoch(view[2:], 1 << 40, 17)
     header = batch.read_header(view, 2)
     assert (header.base_offset, header.leader_epoch, header.size) == (1 << 40, 17, len(whole) - 2)
     assert batch.check_crc(view, 2, header.size)
