@@ -67,8 +67,19 @@ def advertised() -> list[tuple[int, int, int]]:
     return [(api.key, api.lowest_advertised, api.max_version) for api in SERVED]
 
 
-def load(api: ServedApi, broker: Broker) -> tuple[type[Message], Callable[[Any, Any], Message | None]]:
-    """(request class, handler bound to the broker)."""
+def load(
+    api: ServedApi, broker: Broker
+) -> tuple[type[Message], Callable[[Any, Any], Message | None], Callable[[int], Any]]:
+    """(request class, handler, what gives the shortcut for a version), the latter two bound to the broker."""
     messages = import_module(f"barnabas.wire.api.{api.module}")
-    handle = import_module(f"barnabas.broker.handlers.{api.module}").handle
-    return getattr(messages, f"{api.name}Request"), lambda exchange, request: handle(broker, exchange, request)
+    handler = import_module(f"barnabas.broker.handlers.{api.module}")
+    handle, shortcut = handler.handle, getattr(handler, "shortcut", _no_shortcut)
+    return (
+        getattr(messages, f"{api.name}Request"),
+        lambda exchange, request: handle(broker, exchange, request),
+        lambda version: shortcut(broker, version),
+    )
+
+
+def _no_shortcut(broker: Broker, version: int) -> None:
+    return None

@@ -85,6 +85,8 @@ class Broker:
         self.producer_ids = ProducerIds(self)
         self.metadata_cache: dict[tuple[int, str], Message] = {}
         """Answers about all topics for the present image, by version and listener."""
+        self.produce_shortcuts: dict[int, Any] = {}
+        """By version; all connections share what one has learnt."""
 
     def apply(self, delta: Any, image: MetadataImage) -> None:
         """A new image is committed."""

@@ -13,6 +13,13 @@ if TYPE_CHECKING:
 Handle = Callable[["Exchange", Any], Message | None]
 """Answers at once with a response, or returns None and calls ``exchange.reply`` later."""
 
+Shortcut = Callable[[memoryview, int, int, int], bytes | None]
+"""(buffer, where a request's body begins, where it ends, correlation id) -> the framed reply; or None, with nothing
+done, where the request has to go the ordinary way through ``Handle``."""
+
+Loaded = tuple[type[Message], Handle, Callable[[int], Shortcut | None]]
+"""The request's class, what answers it, and what gives the shortcut for a version, where there is one."""
+
 
 class Api:
     """One API as it is served. Its messages and its handler are imported with the first request."""
@@ -27,6 +34,7 @@ class Api:
         "name",
         "pipelined",
         "request",
+        "shortcut",
     )
 
     def __init__(
@@ -36,7 +44,7 @@ class Api:
         name: str,
         min_version: int,
         max_version: int,
-        load: Callable[[], tuple[type[Message], Handle]],
+        load: Callable[[], Loaded],
         advertised_min_version: int | None = None,
         pipelined: bool = False,
     ) -> None:
@@ -49,15 +57,20 @@ class Api:
         """Requests behind one of these that is parked are still parsed: only Produce."""
         self.request: type[Message] | None = None
         self.handle: Handle = _not_loaded
+        self.shortcut: Callable[[int], Shortcut | None] = _no_shortcut
         self._load = load
 
     def load(self) -> type[Message]:
-        self.request, self.handle = self._load()
+        self.request, self.handle, self.shortcut = self._load()
         return self.request
 
 
 def _not_loaded(exchange: Exchange, request: object) -> Message | None:
     raise RuntimeError(f"{exchange.api.name} is not loaded")
+
+
+def _no_shortcut(version: int) -> Shortcut | None:
+    return None
 
 
 Apis = Mapping[int, Api]
@@ -93,6 +106,11 @@ class Exchange:
         """Set by a handler that parks the request: called when the client goes before it is answered."""
         self.overtaken: Callable[[], object] | None = None
         """Set by a handler that parks the request though it could answer: called when the next one waits behind it."""
+
+    def answered(self, reply: bytes) -> Exchange:
+        """A shortcut has answered; the reply waits for those before it."""
+        self.chunks, self.size = [reply], len(reply)
+        return self
 
     @property
     def listener(self) -> str:

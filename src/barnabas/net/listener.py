@@ -155,6 +155,7 @@ class Listener:
         frame_before = now - self.limits.frame_timeout_ms / 1000
         idle_before = now - self.limits.max_idle_ms / 1000
         for connection in [each for each in self.limits.open if each.listener_name == self.name]:
+            connection.note_activity(now)
             if connection.waits_for_peer and (connection.frame_since or now) < frame_before:
                 self.report_refusal(connection, f"a frame not complete within {self.limits.frame_timeout_ms} ms")
                 connection.close()

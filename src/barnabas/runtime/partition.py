@@ -52,6 +52,8 @@ class Partition:
         self.leader: LeaderState | None = None
         self.leader_epoch = -1
         self.in_sync_count = 0
+        self.commits_at_once = False
+        """Whether an append is committed when it returns: we lead alone, and no flush is to be waited for."""
         self._node_id = node_id
         self._disk = disk
         self._clock = clock
@@ -72,6 +74,10 @@ class Partition:
     def _learn_settings(self, settings: TopicSettings) -> None:
         self._flushes = settings.flush_messages != LONG_MAX or settings.flush_ms != LONG_MAX
         self.min_in_sync_replicas = settings.min_insync_replicas
+        self._learn_commits()
+
+    def _learn_commits(self) -> None:
+        self.commits_at_once = self.leader is not None and self.in_sync_count == 1 and not self._flushes
 
     def lead(self, leader_epoch: int, in_sync_replicas: tuple[int, ...]) -> None:
         """Becomes leader. With no other in-sync replica the whole log is committed; it is durable by recovery."""
@@ -81,11 +87,13 @@ class Partition:
         self.in_sync_count = len(in_sync_replicas)
         self.log.assign_epoch_start(leader_epoch)
         self.leader = LeaderState(self._node_id, leader_epoch, in_sync_replicas, self.high_watermark)
+        self._learn_commits()
         self._advance(self.log.log_end_offset)
 
     def stop(self, reason: ErrorCode) -> None:
         """No longer served here: everyone who waits is answered."""
         self.leader = None
+        self._learn_commits()
         waiting, self._waiting_produces = self._waiting_produces, deque()
         for _, then in waiting:
             then(reason)
@@ -105,6 +113,11 @@ class Partition:
     def _not_served(self) -> ApiError:
         offline = self.log.offline is not None
         return ApiError(ErrorCode.KAFKA_STORAGE_ERROR if offline else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    @property
+    def has_enough_in_sync(self) -> bool:
+        """For acks=all: min.insync.replicas."""
+        return self.in_sync_count >= self.min_in_sync_replicas
 
     # Appending
 

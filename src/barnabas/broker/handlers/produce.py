@@ -6,11 +6,14 @@ and are refused. Idempotence: KIP-98, KIP-360. Error details: KIP-467. Leader hi
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from barnabas.broker.context import Broker, Request
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.model.ids import INTERNAL_TOPICS
 from barnabas.runtime.partition import Partition
 from barnabas.runtime.purgatory import DelayedProduce
+from barnabas.wire import codec, header, known_produce
 from barnabas.wire.api.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -22,8 +25,12 @@ from barnabas.wire.api.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from barnabas.wire.schema import DecodeError
 
 ALL = -1
+
+MAX_KNOWN_PREFIXES = 4096
+"""Of one version, of all clients together."""
 
 
 def handle(broker: Broker, exchange: Request, request: ProduceRequest) -> ProduceResponse | None:
@@ -77,26 +84,31 @@ def _find(
     broker: Broker, exchange: Request, request: ProduceRequest, topic: TopicProduceData, data: PartitionProduceData
 ) -> Partition:
     acks = request.acks
-    if exchange.version >= 13:
-        partition = broker.partitions.get_by_id(topic.topic_id, data.index)
-        if partition is None and topic.topic_id not in broker.image.topics_by_id:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
-    else:
-        partition = broker.partitions.get(topic.name, data.index)
-    if partition is None:
-        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    partition = _look_up(broker, exchange.version, topic, data.index)
     if acks not in (0, 1, ALL):
         raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
     if partition.name.topic in INTERNAL_TOPICS and exchange.client_id != "__admin_client":
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {partition.name.topic}")
     if request.transactional_id is not None:
         raise ApiError(ErrorCode.INVALID_TXN_STATE, "Transactions are not served by this version of Barnabas")
-    if acks == ALL and partition.in_sync_count < partition.min_in_sync_replicas:
+    if acks == ALL and not partition.has_enough_in_sync:
         raise ApiError(
             ErrorCode.NOT_ENOUGH_REPLICAS,
             f"{partition.in_sync_count} in-sync replica(s) of {partition.name}, min.insync.replicas is "
             f"{partition.min_in_sync_replicas}",
         )
+    return partition
+
+
+def _look_up(broker: Broker, version: int, topic: TopicProduceData, index: int) -> Partition:
+    if version >= 13:
+        partition = broker.partitions.get_by_id(topic.topic_id, index)
+        if partition is None and topic.topic_id not in broker.image.topics_by_id:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
+    else:
+        partition = broker.partitions.get(topic.name, index)
+    if partition is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return partition
 
 
@@ -148,3 +160,93 @@ def _park(
     delayed = DelayedProduce(len(waits), deadline_ms, broker.clock, finish)
     for slot, (_, partition, last_offset) in enumerate(waits):
         partition.when_committed(last_offset, delayed.outcome_of(slot))
+
+
+# The shortcut
+
+
+def shortcut(broker: Broker, version: int) -> Callable[[memoryview, int, int, int], bytes | None] | None:
+    """The way for requests of one batch whose append is committed at once: no message is decoded or encoded."""
+    layout = known_produce.layout_of(version)
+    if layout is None:
+        return None
+    found: _Shortcut | None = broker.produce_shortcuts.get(version)
+    if found is None:
+        found = broker.produce_shortcuts[version] = _Shortcut(broker, version, layout)
+    return found.answer
+
+
+class _Shortcut:
+    """Knows requests of one version by what stands before their batch (``wire.known_produce``)."""
+
+    __slots__ = ("_broker", "_known", "_layout", "_version")
+
+    def __init__(self, broker: Broker, version: int, layout: known_produce.Layout) -> None:
+        self._broker = broker
+        self._version = version
+        self._layout = layout
+        self._known: dict[bytes, _KnownPartition] = {}
+
+    def answer(self, buffer: memoryview, body: int, end: int, correlation_id: int) -> bytes | None:
+        """None, with nothing done, where something about the request asks for the ordinary way."""
+        layout = self._layout
+        if end - body < known_produce.SHORTEST:
+            return None
+        prefix_end = layout.prefix_end(buffer, body)
+        if not body < prefix_end < end:
+            return None
+        prefix = buffer[body:prefix_end].tobytes()
+        known = self._known.get(prefix)
+        if known is None:
+            known = self._learn(prefix, buffer, body, prefix_end, end)
+            if known is None:
+                return None
+        partition = known.partition
+        if not partition.commits_at_once or (known.all_acks and not partition.has_enough_in_sync):
+            if partition.leader is None:  # deleted, perhaps: there may be another of its name
+                del self._known[prefix]
+            return None
+        batch = layout.batch(buffer, prefix_end, end)
+        if batch is None:
+            return None
+        try:
+            appended = partition.append(batch, self._broker.clock.now_ms())
+        except ApiError as problem:
+            return self._refuse(known.topic, problem, correlation_id)
+        return known.reply(
+            correlation_id, appended.first_offset, appended.log_append_time_ms, appended.log_start_offset
+        )
+
+    def _learn(self, prefix: bytes, buffer: memoryview, body: int, prefix_end: int, end: int) -> _KnownPartition | None:
+        if not self._layout.has_one_partition(buffer, body, prefix_end):
+            return None
+        try:
+            request, _ = codec.reader(ProduceRequest, self._version)(buffer, body, end)
+            topic = request.topic_data[0]
+            partition = _look_up(self._broker, self._version, topic, topic.partition_data[0].index)
+        except (DecodeError, ApiError):
+            return None  # the ordinary way will find it too, and say so
+        if partition.name.topic in INTERNAL_TOPICS or request.acks not in (1, ALL):
+            return None
+        if len(self._known) >= MAX_KNOWN_PREFIXES:
+            self._known.clear()
+        known = self._known[prefix] = _KnownPartition(partition, topic, self._version, request.acks)
+        return known
+
+    def _refuse(self, topic: TopicProduceData, problem: ApiError, correlation_id: int) -> bytes:
+        """Here, not on the ordinary way: a batch whose append has failed may have been changed already."""
+        answer = PartitionProduceResponse(topic.partition_data[0].index)
+        _refuse(answer, problem)
+        response = ProduceResponse([TopicProduceResponse(topic.name, topic.topic_id, [answer])])
+        return b"".join(header.frame_response(response, self._version, correlation_id))  # type: ignore[arg-type]
+
+
+class _KnownPartition:
+    __slots__ = ("all_acks", "partition", "reply", "topic")
+
+    def __init__(self, partition: Partition, topic: TopicProduceData, version: int, acks: int) -> None:
+        self.partition = partition
+        self.all_acks = acks == ALL
+        self.topic = TopicProduceData(topic.name, topic.topic_id, [PartitionProduceData(topic.partition_data[0].index)])
+        """Without the batch, which is a view into a buffer."""
+        self.reply = known_produce.reply_to(self.topic, version)
