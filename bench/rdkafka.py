@@ -47,7 +47,7 @@ def client() -> str:
     if library is None:
         raise SystemExit(f"no librdkafka in {folder}: install the confluent-kafka wheel")
     target = Path(tempfile.mkdtemp(prefix="bench-client-")) / "client"
-    flags = ["-O2", f"-Wl,-rpath,{folder}", "-Wl,--allow-shlib-undefined"]
+    flags = ["-O2", "-pthread", f"-Wl,-rpath,{folder}", "-Wl,--allow-shlib-undefined"]
     subprocess.run(["gcc", str(SOURCE), "-o", str(target), str(library), *flags], check=True)
     return str(target)
 
