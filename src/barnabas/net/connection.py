@@ -36,8 +36,8 @@ PIECE_BYTES = 256 << 10
 """Where there is no sendfile, larger ranges are read and sent in pieces: a peer that never reads holds one at most."""
 SENDFILE_CHUNK = 4 << 20
 MAX_GATHERED = 64
-FIRST_BUFFER_LIMIT = 1 << 20
-"""A connection's buffer begins no larger than this, whatever size its frame claims."""
+FIRST_BUFFER_LIMIT = 512 << 10
+"""A connection's buffer begins no larger than twice this, whatever size its frame claims."""
 SMALL_FRAME_LIMIT = 8 << 20
 """Only Produce carries records: any other request above this is abuse."""
 PRODUCE_KEY = 0
@@ -143,7 +143,8 @@ class Connection:
         """Moves what is left of a frame out of the shared buffer."""
         size = len(rest)
         wanted = _FRAME.unpack_from(rest)[0] + 4 if size >= 4 else 0
-        self._own(bytearray(max(2 * size, min(wanted, FIRST_BUFFER_LIMIT))))
+        # Twice: where frames come faster than they are handled, one call may then receive more than one.
+        self._own(bytearray(2 * max(size, min(wanted, FIRST_BUFFER_LIMIT))))
         self._view[:size] = rest
         self._start, self._end = 0, size
         self.frame_since = self._listener.now()
@@ -184,9 +185,7 @@ class Connection:
         """Handles whole frames; returns where the first one that is not handled begins."""
         self._handling = True
         try:
-            while self.is_open and self._may_parse():
-                if end - start < 4:
-                    break
+            while end - start >= 4 and self.is_open and self._may_parse():
                 size = _FRAME.unpack_from(view, start)[0]
                 if size <= 0 or size > self._listener.limits.max_frame_bytes:
                     self._refuse(f"a frame of {size} bytes")
@@ -353,7 +352,8 @@ class Connection:
     # Sending
 
     def _send_ready(self) -> None:
-        self._drain_ready()
+        if self._in_flight:
+            self._drain_ready()
         if self._out and not self._writing and not self._waiting_for_disk:
             self._send()
 

@@ -307,10 +307,11 @@ class Log:
             segment.appended(size, last_offset, max_timestamp)
         except DiskError as error:
             raise self.fail(f"storing an index failed: {error}") from error
-        self.append_ends.put(last_offset + 1, segment, segment.size)
-        if segment.size - self._writeback_from >= WRITEBACK_BYTES:
-            segment.open_log().start_writeback(self._writeback_from, segment.size - self._writeback_from)
-            self._writeback_from = segment.size
+        end = segment.size
+        self.append_ends.put(last_offset + 1, segment, end)
+        if end - self._writeback_from >= WRITEBACK_BYTES:
+            segment.open_log().start_writeback(self._writeback_from, end - self._writeback_from)
+            self._writeback_from = end
 
     @staticmethod
     def _read_marker(batch: memoryview) -> tuple[int, bool] | None:
