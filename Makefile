@@ -13,10 +13,10 @@ run: $(VENV)/run.stamp  ## start a broker
 
 test: $(VENV)/dev.stamp lint types  ## everything CI runs
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal --ignore tests/spark
-	$(BIN)/python -m pytest -q tests/spark
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/spark
 
-spark: $(VENV)/dev.stamp  ## the tests that need a Spark session, which they share
-	$(BIN)/python -m pytest -q tests/spark
+spark: $(VENV)/dev.stamp  ## the tests that need a Spark session, which those of a process share
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/spark
 
 quick: $(VENV)/dev.stamp  ## without the slow tests
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow" --ignore tests/spark

@@ -71,6 +71,7 @@ def test_spark_connect(broker: EmbeddedBroker, client: Client, topic: str, tmp_p
     write(client, topic, values(7))
     write(client, topic, values(5), partition=1)
     environment = {**os.environ, "PYTHONPATH": SOURCE, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment["SPARK_TESTING"] = "1"  # Spark's own way to a free port for the server
     code = CONNECT.format(
         servers=broker.bootstrap_servers,
         topic=topic,

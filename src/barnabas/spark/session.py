@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from barnabas.spark.java import cache_folder, find_java, keep
 
@@ -27,6 +27,7 @@ LOCAL_SETTINGS: Mapping[str, str] = {
 }
 
 
+CONNECT_PORT = "spark.connect.grpc.binding.port"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 LOGGING = """rootLogger.level = error
@@ -69,10 +70,33 @@ def session(
         prepare_environment(settings)
         if "spark.log.level" not in settings:
             settings[JAVA_OPTIONS] = f"{settings.get(JAVA_OPTIONS, '')} {quiet_logging(silent)}".strip()
+        if settings.get("spark.api.mode") == "connect" and CONNECT_PORT not in settings:
+            return _with_own_server(app_name, master, settings)
         builder = SparkSession.builder.master(master)
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.appName(app_name).getOrCreate()
+
+
+def _with_own_server(app_name: str, master: str, settings: dict[str, str]) -> SparkSession:
+    """A session of Spark Connect whose server is started here, on a free port.
+
+    Spark by itself would have every such server listen on port 15002 of all addresses, and so a second one fail.
+    """
+    from pyspark.sql.connect.session import SparkSession as ConnectSession  # noqa: PLC0415 -- as above
+    from pyspark.sql.session import SparkSession as ClassicSession  # noqa: PLC0415
+
+    os.environ["SPARK_LOCAL_REMOTE"] = "1"  # so that stopping the session stops the server
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
+    options = {CONNECT_PORT: "0", "spark.connect.grpc.binding.address": "127.0.0.1", **settings}
+    ConnectSession._start_connect_server(master, {**options, "spark.app.name": app_name})
+    server = ClassicSession._instantiatedSession
+    assert server is not None, "Spark has started no server"
+    service = getattr(server._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
+    port = getattr(service, "MODULE$").localPort()
+    # Only to a server named localhost does Spark's client send its token without TLS.
+    connected = ConnectSession.builder.remote(f"sc://localhost:{port}").getOrCreate()
+    return cast("SparkSession", connected)
 
 
 def settings_for(master: str, config: Mapping[str, object]) -> dict[str, str]:
