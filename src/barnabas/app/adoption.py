@@ -8,7 +8,8 @@ force a marker file is written that names what was waived, without which ``serve
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from barnabas.app.errors import StartError
 from barnabas.core.metadata.delta import MetadataDelta
@@ -30,8 +31,7 @@ MARKER = "barnabas-adopted.json"
 KNOWN_METADATA_VERSION = 30
 
 
-@dataclass(slots=True)
-class Findings:
+class Findings(Struct):
     """What a folder holds."""
 
     cluster_id: str = ""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from barnabas.app.errors import StartError
 from barnabas.core.metadata.image import Endpoint
@@ -16,8 +16,7 @@ _LISTENER = re.compile(r"([A-Za-z0-9_\-]+)://(\[[0-9a-fA-F:.%]*\]|[^:/\[\]]*):(\
 _WILDCARDS = ("0.0.0.0", "::", "")
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Struct, frozen=True):
     name: str
     host: str
     port: int
@@ -26,8 +25,7 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-@dataclass(slots=True)
-class BoundListener:
+class BoundListener(Struct):
     address: Address
     """As bound: the port is the real one."""
     advertised: Endpoint
@@ -76,8 +74,10 @@ def controller_endpoint(settings: BrokerSettings) -> tuple[str, str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    if host == "localhost":
+    if host in ("localhost", "127.0.0.1"):
         return True
+    import ipaddress  # noqa: PLC0415 -- most brokers on a laptop never ask
+
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -11,8 +11,10 @@ import asyncio
 import os
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
+
+from msgspec import Struct
 
 from barnabas.app import adoption, registration
 from barnabas.app import format as formatting
@@ -53,16 +55,14 @@ COMPACTION_DELAY_S = 0.2
 Report = Callable[..., None]
 
 
-@dataclass(frozen=True, slots=True)
-class DirectoryState:
+class DirectoryState(Struct, frozen=True):
     path: str
     error_code: int
     total_bytes: int
     usable_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class QuorumState:
+class QuorumState(Struct, frozen=True):
     leader_id: int
     raft_epoch: int
     high_watermark: int

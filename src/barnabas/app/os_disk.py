@@ -16,7 +16,6 @@ import ctypes
 import errno
 import fcntl
 import os
-import shutil
 import threading
 import weakref
 from collections import deque
@@ -443,8 +442,10 @@ class OsDisk:
             raise _error("remove", path, error) from error
 
     def remove_tree(self, path: str) -> None:
+        from shutil import rmtree  # noqa: PLC0415 -- seldom needed, and it brings three compressions along
+
         try:
-            shutil.rmtree(path)
+            rmtree(path)
         except FileNotFoundError:
             return
         except OSError as error:

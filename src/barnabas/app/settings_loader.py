@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from barnabas.app.errors import StartError
 from barnabas.model import kafka_settings
@@ -15,8 +16,7 @@ NOT_SETTINGS = frozenset({"BARNABAS_BOOTSTRAP"})
 """Variables of the command line's own."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedSettings:
+class LoadedSettings(Struct, frozen=True):
     settings: BrokerSettings
     texts: Mapping[str, str]
     """What was given, by key: the static source of topics' defaults and of DescribeConfigs."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct, field
 
-@dataclass(slots=True)
-class Decision:
+
+class Decision(Struct):
     """What a machine decided about one request.
 
     Durable state has not changed yet: it does when the runtime has appended ``records`` and replayed them.

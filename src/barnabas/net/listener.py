@@ -13,8 +13,9 @@ import errno
 import socket
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from barnabas.net.api import Apis, Exchange
 from barnabas.net.connection import Connection
@@ -29,8 +30,7 @@ ReadAhead = Callable[[Any, Callable[[], None]], None]
 Log = Callable[..., None]
 
 
-@dataclass(slots=True, kw_only=True)
-class ConnectionLimits:
+class ConnectionLimits(Struct, kw_only=True):
     max_frame_bytes: int = 100 << 20
     max_connections: int = 1 << 31
     """Beyond this many, new ones wait in the kernel's queue."""

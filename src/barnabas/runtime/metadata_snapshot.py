@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from barnabas.core.metadata import records as framing
 from barnabas.core.raft.machine import Voter
@@ -28,8 +29,7 @@ Endpoints = Sequence[tuple[str, str, int]]
 """(listener, host, port) of the voter."""
 
 
-@dataclass(slots=True)
-class Snapshot:
+class Snapshot(Struct):
     end_offset: int
     raft_epoch: int
     timestamp_ms: int = 0

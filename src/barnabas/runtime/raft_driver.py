@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from barnabas.core.metadata import records as framing
 from barnabas.core.metadata import snapshot
@@ -32,8 +33,7 @@ QUORUM_STATE = "quorum-state"
 LOAD_BYTES = 8 << 20
 
 
-@dataclass(slots=True)
-class Loaded:
+class Loaded(Struct):
     next_offset: int = 0
     records: list[Message] = field(default_factory=list)
     voters: tuple[Voter, ...] = ()

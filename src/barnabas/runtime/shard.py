@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from barnabas.core.decision import Decision
 from barnabas.model.errors import ApiError, ErrorCode
@@ -21,8 +22,7 @@ Then = Callable[[Any], None]
 """Takes a response, or the ApiError that stands for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Journaled:
+class Journaled(Struct, frozen=True):
     """Where records were appended."""
 
     next_offset: int
@@ -48,8 +48,7 @@ class Machine(Protocol):
     def replay(self, records: Sequence[Any], *, next_offset: int, raft_epoch: int, timestamp_ms: int) -> Any: ...
 
 
-@dataclass(slots=True)
-class _Waiting:
+class _Waiting(Struct):
     offset: int
     """Released when the high watermark reaches this."""
     replies: list[tuple[Then, Any]]

@@ -11,8 +11,9 @@ reply when the commit has caught up with what the decision saw. The rules stand 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from barnabas.core.decision import Decision
 from barnabas.core.metadata.brokers import Brokers
@@ -41,15 +42,13 @@ __all__ = ["PRODUCER_ID_BLOCK", "Bootstrap", "ExpireSessions", "MetadataMachine"
 PRODUCER_ID_BLOCK = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Bootstrap:
+class Bootstrap(Struct, frozen=True):
     """Asked by the runtime when the log is new: the features and settings a cluster begins with."""
 
     records: Sequence[Message]
 
 
-@dataclass(frozen=True, slots=True)
-class ExpireSessions:
+class ExpireSessions(Struct, frozen=True):
     """Asked by the runtime from time to time."""
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from barnabas.model.settings import Setting
 from barnabas.wire.schema import Message
@@ -12,8 +13,7 @@ Outcome = tuple[list[Message], Message | None]
 """The records that a decision asks to be appended, and its reply."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetadataPolicy:
+class MetadataPolicy(Struct, frozen=True, kw_only=True):
     node_id: int
     cluster_id: str
     default_partitions: int = 1

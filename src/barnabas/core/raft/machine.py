@@ -10,8 +10,9 @@ the leader's own epoch is flushed (the Raft paper's section 5.4.2): the leader-c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from barnabas.model.errors import invariant
 
@@ -26,14 +27,12 @@ class UnsupportedQuorum(Exception):
     """The voters on disk are not this node alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Voter:
+class Voter(Struct, frozen=True):
     node_id: int
     directory_id: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Vote:
+class Vote(Struct, frozen=True):
     """What must be durable before anything else is done: the content of the quorum-state file."""
 
     raft_epoch: int
@@ -42,21 +41,18 @@ class Vote:
     voted_directory_id: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Struct, frozen=True):
     raft_epoch: int
     """From the quorum-state file, or from the last record of the log, whichever is higher."""
     voters: tuple[Voter, ...]
     log_end_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class VotePersisted:
+class VotePersisted(Struct, frozen=True):
     raft_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Flushed:
+class Flushed(Struct, frozen=True):
     """The log is on this node's disk up to ``offset`` (exclusive)."""
 
     offset: int
@@ -65,8 +61,7 @@ class Flushed:
 Event = Start | VotePersisted | Flushed
 
 
-@dataclass(frozen=True, slots=True)
-class Effects:
+class Effects(Struct, frozen=True):
     persist: Vote | None = None
     lead: bool = False
     """Leadership begins: append the leader-change record of this epoch first."""
