@@ -73,6 +73,7 @@ def serve(
 
 
 def _run(config: str | None, given: list[tuple[str, str]], *, memory: bool) -> int:
+    gc.disable()  # until all is there that stays: looking through it again and again is a tenth of a start
     from barnabas.app import limits, settings_loader  # noqa: PLC0415 -- --help needs none of it
     from barnabas.app.loops import new_event_loop  # noqa: PLC0415
     from barnabas.wire import walk  # noqa: PLC0415
@@ -105,9 +106,9 @@ async def _serve(loop: asyncio.AbstractEventLoop, loaded: Any, *, memory: bool) 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end, None)
     await node.start()
-    _announce(node, memory=memory)
-    gc.collect()
     gc.freeze()
+    gc.enable()
+    _announce(node, memory=memory)
     failure = await ended
     if failure is not None:
         click.echo(f"barnabas: {failure}", err=True)
