@@ -217,17 +217,20 @@ class Connection:
             correlation_id = familiar.beginning.correlation_id(view, start)
             if correlation_id is not None:
                 body = start + familiar.size
-                if familiar.shortcut is not None and self._take(familiar, view, body, stop, correlation_id):
+                if self._take_shortcut(familiar, view, body, stop, correlation_id):
                     return
                 exchange = Exchange(self, familiar.api, familiar.version, correlation_id, familiar.client_id)
                 self._read(exchange, familiar.read, view, body, stop)
                 return
         self._handle_new(view, start, stop)
 
-    def _take(self, familiar: _Familiar, view: memoryview, body: int, stop: int, correlation_id: int) -> bool:
-        """Whether the API's shortcut has dealt with the request."""
+    def _take_shortcut(self, familiar: _Familiar, view: memoryview, body: int, stop: int, correlation_id: int) -> bool:
+        """Whether the request has been dealt with."""
+        shortcut = familiar.shortcut
+        if shortcut is None:
+            return False
         try:
-            reply = familiar.shortcut(view, body, stop, correlation_id)  # type: ignore[misc]  # there is one
+            reply = shortcut(view, body, stop, correlation_id)
         except Exception as problem:
             exchange = Exchange(self, familiar.api, familiar.version, correlation_id, familiar.client_id)
             self._listener.report_bug(self, exchange, problem)
