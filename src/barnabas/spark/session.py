@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
+from barnabas.spark.interpreter import worker_python
 from barnabas.spark.java import cache_folder, find_java, keep
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def session(
     if master.startswith("sc://"):
         builder = SparkSession.builder.remote(master)
     else:
-        prepare_environment(settings)
+        prepare_environment(master, settings)
         if "spark.log.level" not in settings:
             settings[JAVA_OPTIONS] = f"{settings.get(JAVA_OPTIONS, '')} {quiet_logging(silent)}".strip()
         if settings.get("spark.api.mode") == "connect" and CONNECT_PORT not in settings:
@@ -119,13 +120,16 @@ def local_cores(master: str) -> int:
     return int(found[1] or 1)
 
 
-def prepare_environment(settings: Mapping[str, str]) -> None:
+def prepare_environment(master: str, settings: Mapping[str, str]) -> None:
     """For the Java process that is about to be started, and for its Python workers."""
     os.environ["JAVA_HOME"] = find_java().home
+    is_local = local_cores(master) > 0
+    python = worker_python(os.environ) if is_local else sys.executable
     if "spark.pyspark.python" not in settings:
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    if local_cores(settings.get("spark.master", "local")):
+        os.environ.setdefault("PYSPARK_PYTHON", python)
+    # Sources that Spark finds by itself run on this one, on executors too.
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", python)
+    if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 
