@@ -23,7 +23,7 @@ from barnabas.client.wire.errors import error_code
 from barnabas.model.errors import RETRIABLE, ErrorCode
 from barnabas.model.ids import ZERO_UUID, TopicPartition, uuid_from_text
 from barnabas.spark.client_settings import connect, fetch_limits
-from barnabas.spark.columns import read_columns
+from barnabas.spark.columns import keep_freed_memory, read_columns
 from barnabas.spark.planning import HINT, DataLoss, OffsetRange
 from barnabas.wire.api.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 
@@ -310,5 +310,6 @@ _clients: dict[frozenset[tuple[str, str]], Client] = {}
 def _client(kafka: Mapping[str, str]) -> Client:
     key = frozenset(kafka.items())
     if key not in _clients:
+        keep_freed_memory()
         _clients[key] = connect(kafka)
     return _clients[key]

@@ -18,6 +18,7 @@ from barnabas.client.wire.admin import ResourceType, describe_configs
 from barnabas.client.wire.client import Client
 from barnabas.client.wire.errors import BrokerError, ClientError
 from barnabas.spark.client_settings import SparkOptionError, whole_number
+from barnabas.spark.columns import keep_freed_memory
 from barnabas.spark.delivery import Delivery, Idempotent, Plain
 from barnabas.spark.encoding import BatchEncoder, EncodedBatch, RowRefused, rows_of
 from barnabas.spark.options import SinkOptions, connect
@@ -52,6 +53,7 @@ def write_batches(options: SinkOptions, batches: Iterable[pa.RecordBatch]) -> Co
     first = next(filled, None)
     if first is None:
         return Counts()
+    keep_freed_memory()
     with connect(options.kafka) as client:
         writer = TopicWriter(client, options)
         writer.add(first)

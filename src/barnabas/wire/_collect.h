@@ -272,11 +272,22 @@ typedef struct {
     range_t range;
 } walk_t;
 
+/* Values are most of what is fetched, and memory that grows is copied: it is made large enough at once. */
+static int reserve_values(columns_t *columns, int64_t bytes)
+{
+    int64_t left = columns->max_bytes - columns->used_bytes;
+    if (bytes > left)
+        bytes = left;
+    return bytes > 0 ? reserve(&columns->value.data, (size_t)bytes) : 0;
+}
+
 /* Goes on for as long as there are plain batches. Returns a step; the position is then at the batch that stopped it. */
 static int walk_batches(columns_t *columns, const uint8_t *data, walk_t *walk)
 {
     batch_t batch;
     int step;
+    if (reserve_values(columns, walk->end - walk->position) < 0)
+        return NO_MEMORY;
     while ((step = read_batch(data + walk->position, walk->end - walk->position, &batch)) == FOUND) {
         const uint8_t *at = data + walk->position;
         int is_marker = walk->has_transactions && batch.attributes & CONTROL;

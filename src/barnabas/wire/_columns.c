@@ -11,6 +11,10 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 #include "_collect.h"
 #include "_encode.h"
 
@@ -440,10 +444,28 @@ static PyObject *py_stamp(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
+PyDoc_STRVAR(keep_freed_memory_doc, "keep_freed_memory(largest, total): blocks up to the largest are served from a heap "
+                                    "that gives nothing back below the total. Elsewhere than with glibc it does nothing.");
+
+static PyObject *py_keep_freed_memory(PyObject *module, PyObject *args)
+{
+    int largest, total;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "ii:keep_freed_memory", &largest, &total))
+        return NULL;
+#ifdef __GLIBC__
+    /* In this order: to set the second alone would fix the first at its smallest. */
+    if (mallopt(M_MMAP_THRESHOLD, largest))
+        mallopt(M_TRIM_THRESHOLD, total);
+#endif
+    Py_RETURN_NONE;
+}
+
 /* ---- the module ---- */
 
 static PyMethodDef functions[] = {
     {"stamp", py_stamp, METH_VARARGS, stamp_doc},
+    {"keep_freed_memory", py_keep_freed_memory, METH_VARARGS, keep_freed_memory_doc},
     {NULL, NULL, 0, NULL},
 };
 

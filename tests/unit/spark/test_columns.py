@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import platform
 import random
+import resource
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -373,3 +377,22 @@ def test_the_schema_is_sparks() -> None:
     spark = spark.add("timestampType", "integer")
     assert convert(spark, timezone="UTC").equals(arrow_schema(headers=False))
     assert convert(spark.add("headers", types.ArrayType(header)), timezone="UTC").equals(arrow_schema(headers=True))
+
+
+FAULTS_OF_A_SECOND_ROUND = """
+import resource
+from barnabas.spark.columns import keep_freed_memory
+keep_freed_memory()
+bytearray(16 << 20)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+bytearray(16 << 20)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="memory is another library's business")
+@pytest.mark.skipif(not columns.NATIVE_AVAILABLE, reason="the extension was not built")
+def test_freed_memory_is_kept() -> None:
+    program = [sys.executable, "-c", FAULTS_OF_A_SECOND_ROUND]
+    told = subprocess.run(program, capture_output=True, text=True, check=True).stdout
+    assert int(told) < (16 << 20) / resource.getpagesize() / 4
