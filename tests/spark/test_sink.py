@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import importlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -186,26 +187,18 @@ class TestStream:
         assert contents(client, target) == sorted(rows + more, key=repr)
 
 
-def test_rows_one_by_one() -> None:
-    """As Spark 4.0 hands the rows of a stream over."""
-    from pyspark.sql import Row
-    from pyspark.sql.types import ArrayType, StructType
+def test_a_spark_without_a_class_for_it_hands_streams_over_in_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark 4.0 asks whether a writer is a DataSourceArrowWriter, and calls commit as it does for any stream."""
+    from pyspark.sql import datasource
 
-    from barnabas.spark.sink import record_batches
+    from barnabas.spark import stream_writer
 
-    header = StructType().add("key", "string").add("value", "binary")
-    schema = StructType().add("value", "string").add("key", "binary").add("headers", ArrayType(header)).add("x", "long")
-    rows: Iterator[Row] = iter(
-        [
-            Row(value="a", key=bytearray(b"k"), headers=[Row(key="h", value=b"x")], x=1),
-            Row(value=None, key=None, headers=None, x=2),
-        ]
-    )
-    (batch,) = record_batches(rows, schema)
-    assert batch.to_pylist() == [
-        {"value": "a", "key": b"k", "headers": [{"key": "h", "value": b"x"}]},
-        {"value": None, "key": None, "headers": None},
-    ]
+    monkeypatch.delattr(datasource, "DataSourceStreamArrowWriter")
+    found = vars(importlib.reload(stream_writer))["StreamArrowWriter"]
+    monkeypatch.undo()
+    importlib.reload(stream_writer)
+    assert issubclass(found, datasource.DataSourceArrowWriter)
+    assert found.commit is datasource.DataSourceStreamWriter.commit
 
 
 def test_nobody_is_asked_when_a_writer_is_made() -> None:

@@ -9,28 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Row, datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType, TimestampType
 
 from barnabas.spark.options import SinkOptions, parse_sink
+from barnabas.spark.stream_writer import StreamArrowWriter
 from barnabas.spark.writing import Counts, delivery_of, producer_settings, write_batches
 
-ROWS_AT_A_TIME = 10_000
-"""Where Spark hands rows over one by one."""
-
 _HEADERS_TEXT = "array<struct<key: string, value: binary>>"
-_KINDS: dict[type[DataType], pa.DataType] = {
-    StringType: pa.string(),
-    BinaryType: pa.binary(),
-    IntegerType: pa.int32(),
-    TimestampType: pa.timestamp("us", tz="UTC"),
-    ArrayType: pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])),
-}
 
 
 class SinkColumnError(ValueError):
@@ -52,11 +40,7 @@ def writer(
     delivery_of(parsed)
     producer_settings(parsed.client, parsed.acks)
     check_columns(schema, parsed)
-    if not streaming:
-        return _BatchWriter(parsed)
-    if hasattr(datasource, "DataSourceStreamArrowWriter"):
-        return _StreamWriter(parsed)
-    return _RowStreamWriter(parsed, schema)
+    return _StreamWriter(parsed) if streaming else _BatchWriter(parsed)
 
 
 def check_columns(schema: StructType, options: SinkOptions) -> None:
@@ -105,37 +89,9 @@ class _BatchWriter(DataSourceArrowWriter):
         return Written(write_batches(self._options, iterator))
 
 
-if hasattr(datasource, "DataSourceStreamArrowWriter"):
-
-    class _StreamWriter(datasource.DataSourceStreamArrowWriter):
-        def __init__(self, options: SinkOptions) -> None:
-            self._options = options
-
-        def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-            return Written(write_batches(self._options, iterator))
-
-
-class _RowStreamWriter(DataSourceStreamWriter):
-    """For Spark 4.0, which hands the rows of a stream over one by one."""
-
-    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+class _StreamWriter(StreamArrowWriter):
+    def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        self._schema = schema
 
-    def write(self, iterator: Iterator[Row]) -> Written:
-        return Written(write_batches(self._options, record_batches(iterator, self._schema)))
-
-
-def record_batches(rows: Iterator[Row], schema: StructType) -> Iterator[pa.RecordBatch]:
-    """The sink's columns of rows, some thousand at a time."""
-    wanted = ("key", "value", "headers", "topic", "partition", "timestamp")
-    kinds = {field.name: field.dataType for field in schema.fields if field.name in wanted}
-    while chunk := list(islice(rows, ROWS_AT_A_TIME)):
-        arrays = [_array([row[name] for row in chunk], kind) for name, kind in kinds.items()]
-        yield pa.record_batch(arrays, names=list(kinds))
-
-
-def _array(values: list[Any], kind: DataType) -> pa.Array:
-    if isinstance(kind, ArrayType):
-        values = [None if each is None else [item and item.asDict() for item in each] for each in values]
-    return pa.array(values, _KINDS[type(kind)])
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        return Written(write_batches(self._options, iterator))

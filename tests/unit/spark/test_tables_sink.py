@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import Row
 from pyspark.sql import types as spark
 
 from barnabas.client.wire import Client
@@ -17,8 +16,7 @@ from barnabas.client.wire.admin import create_topic, delete_topics
 from barnabas.spark.client_settings import SparkOptionError
 from barnabas.spark.tables import sink
 from barnabas.spark.tables.errors import SchemaChanged, TableError, TopicRecreated
-from barnabas.spark.tables.options import parse
-from barnabas.spark.tables.sink import Sink, StreamRowWriter, writer
+from barnabas.spark.tables.sink import writer
 from barnabas.testing import EmbeddedBroker
 from tests.unit.spark.tables_kit import FORMATS, offsets_in, opened, rows, settings
 
@@ -120,22 +118,6 @@ def test_a_batch_write_is_repeatable(table_format: str, tmp_path: Path) -> None:
         plain.commit([plain.write(iter([batch]))])
     with opened(table_format, tmp_path) as table:
         assert pa.Table.from_batches(table.read(["country"])).num_rows == 3
-
-
-def test_rows_where_spark_has_no_arrow(tmp_path: Path) -> None:
-    """Spark 4.0's streams hand over rows."""
-    import datetime
-
-    given = settings("parquet", tmp_path, applicationId="archive")
-    made = StreamRowWriter(Sink(parse(given), KAFKA_COLUMNS, streaming=True), KAFKA_COLUMNS)
-    moment = datetime.datetime(2024, 1, 1, 12, tzinfo=datetime.UTC).astimezone().replace(tzinfo=None)
-    record = Row(*KAFKA_COLUMNS.names)
-    found = [record(None, bytearray(b"v"), "orders", 0, offset, moment, 0) for offset in range(25_000)]
-    made.commit([made.write(iter(found))], 0)
-    with opened("parquet", tmp_path) as table:
-        assert offsets_in(table) == list(range(25_000))
-        (first, *_) = table.read(["timestamp", "value"])
-        assert first.column("timestamp")[0].as_py() == datetime.datetime(2024, 1, 1, 12, tzinfo=datetime.UTC)
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,12 @@ away.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any, Literal, overload
+from typing import Literal, overload
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import Row
-from pyspark.sql import datasource as spark
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamWriter,
@@ -28,6 +25,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from barnabas.spark.client_settings import SparkOptionError
+from barnabas.spark.stream_writer import StreamArrowWriter
 from barnabas.spark.tables.base import Outcome, Table, new_writer
 from barnabas.spark.tables.committing import Batch
 from barnabas.spark.tables.errors import TableError
@@ -39,7 +37,6 @@ from barnabas.spark.tables.schema import from_spark
 from barnabas.spark.tables.writing import TaskName, WriteJob, write_files
 
 QUERY_ID = "sql.streaming.queryId"
-ROWS_PER_BATCH = 10_000
 
 _log = logging.getLogger("barnabas.spark")
 
@@ -153,47 +150,18 @@ class BatchWriter(DataSourceArrowWriter):
         self.sink.abort(messages)
 
 
-class _StreamWriter:
-    """Spark's signatures; mixed into whichever class the running Spark has."""
+class StreamWriter(StreamArrowWriter):
+    def __init__(self, sink: Sink) -> None:
+        self.sink = sink
 
-    sink: Sink
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self.sink.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 -- Spark's name
         self.sink.commit(messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         self.sink.abort(messages)
-
-
-class StreamRowWriter(_StreamWriter, DataSourceStreamWriter):
-    """For Spark 4.0, whose streams hand over rows only."""
-
-    def __init__(self, sink: Sink, schema: StructType) -> None:
-        self.sink = sink
-        self.schema = schema
-
-    def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:
-        return self.sink.write(record_batches(iterator, self.schema))
-
-
-def record_batches(rows: Iterator[Row], schema: StructType) -> Iterator[pa.RecordBatch]:
-    # Only where it is needed: the module is Spark's own business, and has moved between versions.
-    from pyspark.sql.conversion import LocalDataToArrowConversion  # noqa: PLC0415
-
-    convert: Callable[..., pa.Table] = LocalDataToArrowConversion.convert
-    while some := list(islice(rows, ROWS_PER_BATCH)):
-        yield from convert(some, schema, False).to_batches()
-
-
-_StreamBase: Any = getattr(spark, "DataSourceStreamArrowWriter", None)
-if _StreamBase is not None:
-
-    class StreamArrowWriter(_StreamWriter, _StreamBase):  # type: ignore[misc, unused-ignore]
-        def __init__(self, sink: Sink) -> None:
-            self.sink = sink
-
-        def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-            return self.sink.write(iterator)
 
 
 @overload
@@ -220,7 +188,4 @@ def writer(
         reason = "a stream numbers its batches itself" if streaming else "it needs an applicationId whose batch it is"
         raise SparkOptionError(f"batchId is {found.batch_id}: {reason}")
     sink = Sink(found, schema, streaming=streaming)
-    if not streaming:
-        return BatchWriter(sink)
-    made: DataSourceStreamWriter = StreamRowWriter(sink, schema) if _StreamBase is None else StreamArrowWriter(sink)
-    return made
+    return StreamWriter(sink) if streaming else BatchWriter(sink)
