@@ -25,7 +25,7 @@ IFS=:
 kept=
 for entry in $PYTHONPATH; do
     case $entry in
-        {spark}/python/lib/*.zip | {spark}/jars/*.jar) ;;
+        {zipped}) ;;
         *) kept=$kept${{kept:+:}}$entry ;;
     esac
 done
@@ -36,14 +36,24 @@ PYTHONPATH=$kept exec {python} "$@"
 def worker_python(environment: Mapping[str, str]) -> str:
     """The program to start workers of this machine with: the interpreter itself where no script can help."""
     spark = _installed_spark()
-    if spark is None or os.name != "posix" or environment.get("SPARK_HOME", spark) != spark:
+    if spark is None or os.name != "posix" or not _is_same(environment.get("SPARK_HOME", spark), spark):
         return sys.executable
-    text = SCRIPT.format(spark=shlex.quote(spark), python=shlex.quote(sys.executable))
+    text = SCRIPT.format(zipped=_patterns(spark), python=shlex.quote(sys.executable))
     # Named after what is in it: sessions of other interpreters have scripts of their own.
     name = hashlib.sha256(text.encode()).hexdigest()[:16]
     script = cache_folder(environment) / "python" / name
     keep(script, text, mode=0o755)
     return str(script)
+
+
+def _is_same(one: str, other: str) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+def _patterns(spark: str) -> str:
+    """For the shell. Spark goes by its folder's real name, however the interpreter has found it."""
+    folders = dict.fromkeys(shlex.quote(name) for name in (spark, os.path.realpath(spark)))
+    return " | ".join(f"{folder}/python/lib/*.zip | {folder}/jars/*.jar" for folder in folders)
 
 
 def _installed_spark() -> str | None:

@@ -44,6 +44,18 @@ def test_the_zips_and_the_jar_of_spark_are_taken_off_the_path(environment: dict[
     assert seen == [f"{own}:/other/pyspark.zip", sys.prefix, "one word", "*"]
 
 
+def test_an_environment_behind_a_link(
+    environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark writes the real names of its zips."""
+    link = tmp_path / "link"
+    link.symlink_to(SPARK)
+    monkeypatch.setattr(interpreter, "_installed_spark", lambda: str(link))
+    script = interpreter.worker_python({**environment, "SPARK_HOME": SPARK})
+    path = f"{link}/python/lib/pyspark.zip:{os.path.realpath(SPARK)}/python/lib/pyspark.zip:/own"
+    assert path_seen(script, path)[0] == "/own"
+
+
 def test_without_a_path_nothing_is_added(environment: dict[str, str]) -> None:
     assert path_seen(interpreter.worker_python(environment), None)[0] == ""
 
