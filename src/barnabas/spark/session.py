@@ -97,7 +97,8 @@ def _with_own_server(app_name: str, master: str, settings: dict[str, str]) -> Sp
     options = {CONNECT_PORT: "0", "spark.connect.grpc.binding.address": "127.0.0.1", **settings}
     ConnectSession._start_connect_server(master, {**options, "spark.app.name": app_name})
     server = ClassicSession._instantiatedSession
-    assert server is not None, "Spark has started no server"
+    if server is None:
+        raise RuntimeError("Spark has started no server of Spark Connect")
     service = getattr(server._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
     port = getattr(service, "MODULE$").localPort()
     # Only to a server named localhost does Spark's client send its token without TLS.
