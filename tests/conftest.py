@@ -6,8 +6,13 @@ import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from barnabas.testing import EmbeddedBroker
+
+# No timing decides a test: neither an example's nor that of the making of examples.
+settings.register_profile("patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 _numbers = itertools.count()
 

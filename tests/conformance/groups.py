@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-TIMEOUT_S = 25.0
+TIMEOUT_S = 60.0
 
 Place = tuple[str, int]
 
@@ -94,7 +94,7 @@ def shared_out(members: Sequence[Member], places: set[Place]) -> bool:
 def create_topic(bootstrap_servers: str, name: str, partitions: int) -> set[Place]:
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     for future in admin.create_topics([NewTopic(name, partitions, 1)]).values():
-        future.result(10)
+        future.result(60)
     return {(name, number) for number in range(partitions)}
 
 
@@ -104,4 +104,4 @@ def fill(bootstrap_servers: str, topic: str, partitions: int, count: int) -> Non
     for number in range(count):
         for partition in range(partitions):
             sender.produce(topic, b"v%d" % number, partition=partition, timestamp=1_700_000_000_000 + 1000 * number)
-    assert sender.flush(20) == 0
+    assert sender.flush(60) == 0

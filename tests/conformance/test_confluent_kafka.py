@@ -21,6 +21,7 @@ from confluent_kafka.admin import (
 
 from barnabas.testing import EmbeddedBroker
 from barnabas.wire import batch
+from tests.conformance.groups import TIMEOUT_S
 
 NewName = Callable[[], str]
 
@@ -54,14 +55,14 @@ def admin(broker: EmbeddedBroker) -> AdminClient:
 def create(broker: EmbeddedBroker, name: str, partitions: int = 1, **config: str) -> None:
     topic = NewTopic(name, partitions, 1, config={key.replace("_", "."): value for key, value in config.items()})
     for future in admin(broker).create_topics([topic]).values():
-        future.result(10)
+        future.result(60)
 
 
 def send(sender: Producer, topic: str, count: int, **fields: object) -> list[object]:
     reports: list[object] = []
     for number in range(count):
         sender.produce(topic, b"v%d" % number, on_delivery=lambda error, message: reports.append(error), **fields)
-    assert sender.flush(20) == 0
+    assert sender.flush(60) == 0
     return reports
 
 
@@ -77,7 +78,7 @@ def read(
     try:
         reader.assign([TopicPartition(topic, partition, offset)])
         messages: list = []
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + TIMEOUT_S
         while len(messages) < count and time.monotonic() < deadline:
             messages += reader.consume(count - len(messages), 0.5)
         for message in messages:
@@ -118,7 +119,7 @@ def test_null_values_and_large_messages(shared_broker: EmbeddedBroker, new_topic
     sender = producer(shared_broker)
     sender.produce(topic, None, key=b"tombstone")
     sender.produce(topic, b"x" * 900_000)
-    assert sender.flush(10) == 0
+    assert sender.flush(60) == 0
     first, second = read(shared_broker, topic, 2)
     assert first.value() is None
     assert len(second.value()) == 900_000
@@ -148,7 +149,7 @@ def test_keys_choose_partitions_as_kafka_does(shared_broker: EmbeddedBroker, new
         sender.produce(
             topic, b"", key=key, on_delivery=lambda error, m, key=key: placed.__setitem__(key, m.partition())
         )
-    sender.flush(10)
+    sender.flush(60)
     from barnabas.wire.murmur2 import partition_for_key
 
     assert placed == {key: partition_for_key(key, 7) for key in placed}
@@ -159,31 +160,29 @@ def test_earliest_latest_and_timestamps(shared_broker: EmbeddedBroker, new_topic
     sender = producer(shared_broker)
     for number in range(10):
         sender.produce(topic, b"%d" % number, timestamp=1_700_000_000_000 + number * 1000)
-        sender.flush(10)
+        sender.flush(60)
     reader = consumer(shared_broker)
     place = TopicPartition(topic, 0)
-    assert reader.get_watermark_offsets(place, timeout=10) == (0, 10)
-    by_time = reader.offsets_for_times([TopicPartition(topic, 0, 1_700_000_004_500)], timeout=10)
+    assert reader.get_watermark_offsets(place, timeout=60) == (0, 10)
+    by_time = reader.offsets_for_times([TopicPartition(topic, 0, 1_700_000_004_500)], timeout=60)
     assert by_time[0].offset == 5
-    after = reader.offsets_for_times([TopicPartition(topic, 0, 1_900_000_000_000)], timeout=10)
+    after = reader.offsets_for_times([TopicPartition(topic, 0, 1_900_000_000_000)], timeout=60)
     assert after[0].offset == OFFSET_END
     reader.close()
     listed = admin(shared_broker).list_offsets({place: OffsetSpec.max_timestamp()})
-    assert listed[place].result(10).offset == 9
+    assert listed[place].result(60).offset == 9
 
 
 def test_a_consumer_waits_for_new_messages(shared_broker: EmbeddedBroker, new_topic: NewName) -> None:
     topic = new_topic()
     create(shared_broker, topic)
-    reader = consumer(shared_broker, **{"fetch.wait.max.ms": 5000})
+    reader = consumer(shared_broker, **{"fetch.wait.max.ms": 300_000, "socket.timeout.ms": 300_000})
     reader.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
     assert reader.poll(0.5) is None
-    began = time.monotonic()
     send(producer(shared_broker), topic, 1)
-    message = reader.poll(10)
-    assert message is not None
+    message = reader.poll(60)
+    assert message is not None, "the parked fetch was not woken"
     assert message.value() == b"v0"
-    assert time.monotonic() - began < 4, "the parked fetch was not woken"
     reader.close()
 
 
@@ -194,7 +193,7 @@ def test_offset_out_of_range_resets_or_fails(shared_broker: EmbeddedBroker, new_
     reader = consumer(shared_broker, **{"auto.offset.reset": "error"})
     reader.assign([TopicPartition(topic, 0, 99)])
     message = None
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + TIMEOUT_S
     while message is None and time.monotonic() < deadline:
         message = reader.poll(1)
     assert message is not None
@@ -206,13 +205,13 @@ def test_topics_are_administered(shared_broker: EmbeddedBroker, new_topic: NewNa
     topic = new_topic()
     client = admin(shared_broker)
     create(shared_broker, topic, partitions=2, retention_ms="1000")
-    metadata = client.list_topics(topic, timeout=10)
+    metadata = client.list_topics(topic, timeout=60)
     assert set(metadata.topics[topic].partitions) == {0, 1}
     assert metadata.controller_id in metadata.brokers
-    client.create_partitions([NewPartitions(topic, 5)])[topic].result(10)
-    assert len(client.list_topics(topic, timeout=10).topics[topic].partitions) == 5
-    client.delete_topics([topic])[topic].result(10)
-    assert topic not in client.list_topics(timeout=10).topics
+    client.create_partitions([NewPartitions(topic, 5)])[topic].result(60)
+    assert len(client.list_topics(topic, timeout=60).topics[topic].partitions) == 5
+    client.delete_topics([topic])[topic].result(60)
+    assert topic not in client.list_topics(timeout=60).topics
 
 
 def test_settings_are_described_and_changed(shared_broker: EmbeddedBroker, new_topic: NewName) -> None:
@@ -220,15 +219,15 @@ def test_settings_are_described_and_changed(shared_broker: EmbeddedBroker, new_t
     client = admin(shared_broker)
     create(shared_broker, topic, retention_ms="1000")
     resource = ConfigResource(ResourceType.TOPIC, topic)
-    described = client.describe_configs([resource])[resource].result(10)
+    described = client.describe_configs([resource])[resource].result(60)
     assert described["retention.ms"].value == "1000"
     assert described["segment.bytes"].is_default
     change = ConfigResource(ResourceType.TOPIC, topic)
     change.add_incremental_config(ConfigEntry("retention.ms", "2000", incremental_operation=AlterConfigOpType.SET))
-    client.incremental_alter_configs([change])[change].result(10)
-    assert client.describe_configs([resource])[resource].result(10)["retention.ms"].value == "2000"
-    broker = ConfigResource(ResourceType.BROKER, str(client.list_topics(timeout=10).controller_id))
-    assert client.describe_configs([broker])[broker].result(10)["log.retention.ms"].value == "604800000"
+    client.incremental_alter_configs([change])[change].result(60)
+    assert client.describe_configs([resource])[resource].result(60)["retention.ms"].value == "2000"
+    broker = ConfigResource(ResourceType.BROKER, str(client.list_topics(timeout=60).controller_id))
+    assert client.describe_configs([broker])[broker].result(60)["log.retention.ms"].value == "604800000"
 
 
 @pytest.mark.parametrize(
@@ -244,7 +243,7 @@ def test_settings_are_described_and_changed(shared_broker: EmbeddedBroker, new_t
 def test_what_cannot_be_created_is_refused(shared_broker: EmbeddedBroker, topic: NewTopic, code: int) -> None:
     (future,) = admin(shared_broker).create_topics([topic]).values()
     with pytest.raises(KafkaException) as refused:
-        future.result(10)
+        future.result(60)
     assert refused.value.args[0].code() == code
 
 
@@ -268,7 +267,7 @@ def test_records_are_deleted(shared_broker: EmbeddedBroker, new_topic: NewName) 
     topic = new_topic()
     send(producer(shared_broker), topic, 10)
     place = TopicPartition(topic, 0, 6)
-    deleted = admin(shared_broker).delete_records([place])[TopicPartition(topic, 0)].result(10)
+    deleted = admin(shared_broker).delete_records([place])[TopicPartition(topic, 0)].result(60)
     assert deleted.low_watermark == 6
     assert read(shared_broker, topic, 1)[0].offset() == 6
 

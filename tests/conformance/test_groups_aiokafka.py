@@ -14,7 +14,7 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.errors import IllegalStateError
 
 from barnabas.testing import EmbeddedBroker
-from tests.conformance.groups import create_topic, fill
+from tests.conformance.groups import TIMEOUT_S, create_topic, fill
 
 NewName = Callable[[], str]
 
@@ -58,7 +58,7 @@ async def members(shared_broker: EmbeddedBroker) -> AsyncIterator[Members]:
 
 
 async def until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 25
+    deadline = time.monotonic() + TIMEOUT_S
     while not condition():
         assert time.monotonic() < deadline, what
         await asyncio.sleep(0.02)
@@ -108,7 +108,7 @@ async def test_auto_commit_and_reset(members: Members, new_topic: NewName) -> No
     first = await members.start(topic, topic, enable_auto_commit=True, auto_commit_interval_ms=50)
     for _ in range(3):
         await first.getone()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + TIMEOUT_S
     while await first.committed(place) != 3:
         assert time.monotonic() < deadline
         await asyncio.sleep(0.05)

@@ -20,7 +20,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from barnabas.testing import EmbeddedBroker
-from tests.conformance.groups import Member, Place, create_topic, fill, poll_until, shared_out
+from tests.conformance.groups import TIMEOUT_S, Member, Place, create_topic, fill, poll_until, shared_out
 
 NewName = Callable[[], str]
 NewMember = Callable[..., Member]
@@ -98,7 +98,7 @@ def test_static_members_restart_without_a_rebalance(
     poll_until([first, second], lambda: second.owned, "it is back")
     assert second.owned == owned
     assert first.rebalances == rebalances
-    described = admin.describe_consumer_groups([topic])[topic].result(10)
+    described = admin.describe_consumer_groups([topic])[topic].result(60)
     assert sorted(member.group_instance_id for member in described.members) == ["one", "two"]
 
 
@@ -110,7 +110,7 @@ def test_a_former_static_member_is_fenced(servers: str, new_topic: NewName, new_
     second = new_member(topic, topic, group_instance_id="one")
     poll_until([second], lambda: second.owned, "its successor has it")
     with pytest.raises(KafkaException) as caught:  # noqa: PT012 -- whichever poll learns of it
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + TIMEOUT_S
         while time.monotonic() < deadline:
             message = first.consumer.poll(0.1)
             if message is not None and message.error() is not None:
@@ -125,21 +125,21 @@ def test_commits(servers: str, new_topic: NewName, new_member: NewMember) -> Non
     place = TopicPartition(topic, 0)
     member = new_member(topic, topic)
     poll_until([member], lambda: len(member.read) == 20, "all is read")
-    assert member.consumer.committed([place], 10)[0].offset < 0
+    assert member.consumer.committed([place], 60)[0].offset < 0
     (told,) = member.consumer.commit(offsets=[TopicPartition(topic, 0, 7, metadata="note")], asynchronous=False)
     assert told.error is None
-    (found,) = member.consumer.committed([place], 10)
+    (found,) = member.consumer.committed([place], 60)
     assert (found.offset, found.metadata) == (7, "note")
     done: list[object] = []
     member.consumer.commit(offsets=[TopicPartition(topic, 0, 9)], asynchronous=True)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + TIMEOUT_S
     while not done and time.monotonic() < deadline:
         member.poll()
-        if member.consumer.committed([place], 10)[0].offset == 9:
+        if member.consumer.committed([place], 60)[0].offset == 9:
             done.append(True)
     assert done
-    low, high = member.consumer.get_watermark_offsets(place, 10)
-    assert (low, high - member.consumer.committed([place], 10)[0].offset) == (0, 11), "the lag"
+    low, high = member.consumer.get_watermark_offsets(place, 60)
+    assert (low, high - member.consumer.committed([place], 60)[0].offset) == (0, 11), "the lag"
     member.consumer.seek(TopicPartition(topic, 0, 15))
     member.read.clear()
     poll_until([member], lambda: (0, 19) in member.read, "it reads from where it was told to")
@@ -159,10 +159,10 @@ def test_auto_commit_and_offset_reset(servers: str, new_topic: NewName, new_memb
     member = new_member(topic, topic, enable_auto_commit=True, auto_commit_interval_ms=50)
     poll_until([member], lambda: len(member.read) == 5, "all is read")
     place = TopicPartition(topic, 0)
-    poll_until([member], lambda: member.consumer.committed([place], 10)[0].offset == 5, "it commits by itself")
+    poll_until([member], lambda: member.consumer.committed([place], 60)[0].offset == 5, "it commits by itself")
     strict = new_member(f"{topic}-strict", topic, auto_offset_reset="error")
     errors: list[int] = []
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + TIMEOUT_S
     while not errors and time.monotonic() < deadline:
         message = strict.consumer.poll(0.1)
         if message is not None and message.error() is not None:
@@ -194,7 +194,7 @@ def test_a_topic_that_grows_is_shared_out_again(
     member = new_member(topic, topic, topic_metadata_refresh_interval_ms=200)
     poll_until([member], lambda: len(member.owned) == 2, "it has both")
     for future in admin.create_partitions([NewPartitions(topic, 4)]).values():
-        future.result(10)
+        future.result(60)
     poll_until([member], lambda: len(member.owned) == 4, "it has the new ones too")
 
 
@@ -203,19 +203,19 @@ def test_admin_lists_and_describes(servers: str, new_topic: NewName, new_member:
     places = create_topic(servers, topic, 2)
     member = new_member(topic, topic, client_id="me")
     poll_until([member], lambda: member.owned == places, "it has its places")
-    listed = {each.group_id: each for each in admin.list_consumer_groups().result(10).valid}
+    listed = {each.group_id: each for each in admin.list_consumer_groups().result(60).valid}
     assert listed[topic].state == ConsumerGroupState.STABLE
     assert listed[topic].type == ConsumerGroupType.CLASSIC
-    only = admin.list_consumer_groups(states={ConsumerGroupState.EMPTY}).result(10).valid
+    only = admin.list_consumer_groups(states={ConsumerGroupState.EMPTY}).result(60).valid
     assert topic not in [each.group_id for each in only]
-    described = admin.describe_consumer_groups([topic], include_authorized_operations=True)[topic].result(10)
+    described = admin.describe_consumer_groups([topic], include_authorized_operations=True)[topic].result(60)
     assert described.state == ConsumerGroupState.STABLE
     assert described.partition_assignor == "range"
     (shown,) = described.members
     assert (shown.client_id, shown.host) == ("me", "/127.0.0.1")
     assert {(p.topic, p.partition) for p in shown.assignment.topic_partitions} == places
     assert described.coordinator.id == 1
-    nobody = admin.describe_consumer_groups(["nobody"])["nobody"].result(10)
+    nobody = admin.describe_consumer_groups(["nobody"])["nobody"].result(60)
     assert nobody.state == ConsumerGroupState.DEAD
 
 
@@ -225,27 +225,27 @@ def test_admin_alters_and_deletes_offsets_and_groups(
     topic = new_topic()
     create_topic(servers, topic, 2)
     wanted = ConsumerGroupTopicPartitions(topic, [TopicPartition(topic, 0, 4), TopicPartition(topic, 1, 5)])
-    admin.alter_consumer_group_offsets([wanted])[topic].result(10)
+    admin.alter_consumer_group_offsets([wanted])[topic].result(60)
     assert offsets(admin, topic) == {(topic, 0): 4, (topic, 1): 5}
     member = new_member(topic, topic)
     poll_until([member], lambda: len(member.owned) == 2, "it has its places")
-    answers = admin.alter_consumer_group_offsets([wanted])[topic].result(10).topic_partitions
+    answers = admin.alter_consumer_group_offsets([wanted])[topic].result(60).topic_partitions
     assert [part.error.code() for part in answers] == [KafkaError.UNKNOWN_MEMBER_ID] * 2
     assert refused(admin.delete_consumer_groups([topic])[topic]) == KafkaError.NON_EMPTY_GROUP
     member.close()
-    admin.delete_consumer_groups([topic])[topic].result(10)
+    admin.delete_consumer_groups([topic])[topic].result(60)
     assert refused(admin.delete_consumer_groups([topic])[topic]) == KafkaError.GROUP_ID_NOT_FOUND
     assert offsets(admin, topic) == {}
 
 
 def refused(future: object) -> int:
     with pytest.raises(KafkaException) as caught:
-        future.result(10)  # type: ignore[attr-defined]
+        future.result(60)  # type: ignore[attr-defined]
     return int(caught.value.args[0].code())
 
 
 def offsets(admin: AdminClient, group: str) -> dict[Place, int]:
-    found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(10)
+    found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(60)
     return {(part.topic, part.partition): part.offset for part in found.topic_partitions}
 
 

@@ -13,7 +13,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
 from barnabas.testing import EmbeddedBroker
-from tests.conformance.groups import create_topic, fill
+from tests.conformance.groups import TIMEOUT_S, create_topic, fill
 
 NewName = Callable[[], str]
 NewConsumer = Callable[..., KafkaConsumer]
@@ -59,7 +59,7 @@ def new_consumer(servers: str) -> Iterator[NewConsumer]:
 
 def poll_until(consumer: KafkaConsumer, condition: Callable[[], object], what: str) -> list:
     """The messages that came meanwhile. Long polls: one that ends while the client joins loses the assignment."""
-    deadline = time.monotonic() + 25
+    deadline = time.monotonic() + TIMEOUT_S
     messages: list = []
     while not condition():
         assert time.monotonic() < deadline, what
@@ -105,7 +105,7 @@ def polled() -> Iterator[Callable[[KafkaConsumer], Polled]]:
 
 
 def wait_until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 25
+    deadline = time.monotonic() + TIMEOUT_S
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.02)

@@ -25,15 +25,15 @@ def send(broker: EmbeddedBroker, topic: str, messages: list[dict], **settings: o
     sender = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, **settings)
     try:
         futures = [sender.send(topic, **message) for message in messages]
-        sender.flush(10)
-        return [future.get(10) for future in futures]
+        sender.flush(60)
+        return [future.get(60) for future in futures]
     finally:
         sender.close()
 
 
 def read(broker: EmbeddedBroker, topic: str, count: int, start: int = 0) -> list:
     reader = KafkaConsumer(
-        bootstrap_servers=broker.bootstrap_servers, consumer_timeout_ms=10_000, enable_auto_commit=False, group_id=None
+        bootstrap_servers=broker.bootstrap_servers, consumer_timeout_ms=60_000, enable_auto_commit=False, group_id=None
     )
     try:
         reader.assign([TopicPartition(topic, 0)])

@@ -21,6 +21,7 @@ from tests.reliability.process import BrokerProcess
 from tests.reliability.raw import (
     FETCH_VERSION,
     PRODUCE_VERSION,
+    TIMEOUT_S,
     Raw,
     batch,
     fetch_request,
@@ -55,7 +56,9 @@ def test_a_frame_must_be_complete_in_time(tmp_path: Path) -> None:
                     with contextlib.suppress(TimeoutError):
                         assert slow.socket.recv(1) == b""
                         break
-            assert 0.3 < time.monotonic() - start < 5
+                else:
+                    pytest.fail("the connection stays open")
+            assert time.monotonic() - start > 0.3
             assert silent.versions().error_code == 0  # a connection without a frame may be silent
         assert "a frame not complete within 400 ms" in broker.output
 
@@ -175,10 +178,8 @@ def test_five_thousand_idle_connections(tmp_path: Path) -> None:
                 crowd.enter_context(Raw(broker.port))
             with Raw(broker.port) as client:
                 client.create("t")
-                start = time.monotonic()
                 for _ in range(200):
                     assert client.produce("t").error_code == 0
-                assert time.monotonic() - start < 2
             wait_until(lambda: broker.descriptor_count > count, "all are accepted")
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -194,7 +195,7 @@ def test_max_connections(tmp_path: Path) -> None:
         with pytest.raises(TimeoutError):
             waiting.receive_frame()
         first.pop().close()
-        waiting.socket.settimeout(10)
+        waiting.socket.settimeout(TIMEOUT_S)
         assert correlation_id(waiting.receive_frame()) == 1
         for client in [*first, waiting]:
             client.close()

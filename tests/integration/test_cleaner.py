@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from barnabas.testing import EmbeddedBroker
+from tests.integration.cleaning import is_clean
 from tests.reliability.raw import wait_until
 
 SETTINGS = {"log.cleaner.backoff.ms": 50, "log.retention.check.interval.ms": 200, "log.segment.delete.delay.ms": 0}
@@ -29,7 +30,7 @@ def create(broker: EmbeddedBroker, topic: str, **config: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     named = {key.replace("_", "."): value for key, value in config.items()}
     created = admin.create_topics([NewTopic(topic, 1, 1, config={**COMPACTED, **named})])
-    created[topic].result(10)
+    created[topic].result(60)
 
 
 def producer(broker: EmbeddedBroker, **config: object) -> Producer:
@@ -43,7 +44,7 @@ def overwrite(sender: Producer, topic: str, rounds: int, *, keys: int = 50, size
             latest[b"key-%d" % key] = value = b"%d-%d-" % (number, key) + NOISE[number : number + size]
             sender.produce(topic, value, b"key-%d" % key)
         sender.poll(0)
-    assert sender.flush(30) == 0
+    assert sender.flush(60) == 0
     return latest
 
 
@@ -60,25 +61,13 @@ def read_all(broker: EmbeddedBroker, topic: str) -> list[tuple[int, bytes, bytes
     consumer.assign([TopicPartition(topic, 0, 0)])
     found = []
     while True:
-        message = consumer.poll(10)
+        message = consumer.poll(60)
         assert message is not None, "nothing more came"
         if message.error() is None:
             found.append((message.offset(), message.key(), message.value()))
         elif message.error().code() == KafkaError._PARTITION_EOF:
             consumer.close()
             return found
-
-
-def is_clean(broker: EmbeddedBroker, topic: str) -> Callable[[], bool]:
-    """Whether the log has been cleaned up to its active segment."""
-    node = broker._node
-    assert node is not None
-    wait_until(lambda: node._compaction is not None, "the cleaner was not started")
-    cleaner = node._compaction.cleaner
-    partition = node.broker.partitions.get(topic, 0)
-    assert partition is not None
-    log = partition.log
-    return lambda: cleaner.cleaned_up_to(log) == log.bases[-1] and not log.is_being_cleaned
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
@@ -102,7 +91,7 @@ def overwrite_with_noise(sender: Producer, topic: str) -> bytes:
     for number in range(12):
         value = b"%d" % number + NOISE
         sender.produce(topic, value, b"noise")
-        sender.flush(30)
+        sender.flush(60)
     return value
 
 
@@ -112,7 +101,7 @@ def test_tombstones_disappear(broker: EmbeddedBroker) -> None:
     overwrite(sender, "forgotten", 15)
     for key in range(0, 50, 2):
         sender.produce("forgotten", None, b"key-%d" % key)
-    assert sender.flush(30) == 0
+    assert sender.flush(60) == 0
 
     def is_gone() -> bool:
         overwrite_with_noise(sender, "forgotten")  # a cleaning needs something new to clean
@@ -161,7 +150,7 @@ def test_a_topic_deleted_and_made_again_while_it_is_cleaned(broker: EmbeddedBrok
         create(broker, "again")
         sender = producer(broker)
         overwrite(sender, "again", 30)
-        admin.delete_topics(["again"])["again"].result(10)
+        admin.delete_topics(["again"])["again"].result(60)
     create(broker, "again")
     sender = producer(broker)
     latest = overwrite(sender, "again", 60)
@@ -181,7 +170,7 @@ def test_committed_offsets_stay_small_and_survive(tmp_path: Path) -> None:
     partitions = 100
     with EmbeddedBroker(data=str(data), settings=settings) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-        admin.create_topics([NewTopic("read", partitions, 1)])["read"].result(10)
+        admin.create_topics([NewTopic("read", partitions, 1)])["read"].result(60)
         consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "counted"})
         for number in range(1, 1001):
             offsets = [TopicPartition("read", partition, number) for partition in range(partitions)]
@@ -193,6 +182,6 @@ def test_committed_offsets_stay_small_and_survive(tmp_path: Path) -> None:
         wait_until(lambda: sum(file.stat().st_size for file in log.glob("*.log")) < written / 3, "it is large")
     with EmbeddedBroker(data=str(data), settings=settings) as broker:
         consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "counted"})
-        found = consumer.committed([TopicPartition("read", partition) for partition in range(partitions)], timeout=10)
+        found = consumer.committed([TopicPartition("read", partition) for partition in range(partitions)], timeout=60)
         assert {entry.offset for entry in found} == {1000}
         consumer.close()

@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -232,7 +231,7 @@ def test_a_failed_sync_ends_the_broker(tmp_path: Path, call: str) -> None:
                 with contextlib.suppress(ConnectionError):
                     code = writer.send()
                     assert code, "acknowledged though the sync failed"
-                assert broker.wait(20) == 1
+                assert broker.wait(60) == 1
         told = [line for line in broker.output.splitlines() if line.startswith("barnabas: ")]
         assert len(told) == 1, broker.output
         assert "Input/output error" in told[0]
@@ -250,7 +249,7 @@ def test_a_failed_sync_of_the_metadata_log_ends_the_broker(tmp_path: Path) -> No
             with injected(broker, "inject=fsync,fdatasync:error=EIO"):
                 with contextlib.suppress(ConnectionError, AssertionError):
                     client.create("during")
-                assert broker.wait(20) == 1
+                assert broker.wait(60) == 1
         assert sum(line.startswith("barnabas: ") for line in broker.output.splitlines()) == 1, broker.output
         assert "Traceback" not in broker.output, broker.output
         broker.start()
@@ -284,16 +283,13 @@ def test_a_slow_disk_slows_acknowledgements_and_nothing_else(tmp_path: Path) -> 
         client.create("t")
         writer = Writer(client, "t")
         assert writer.send() == 0
-        with injected(broker, "trace=fdatasync", "inject=fdatasync:delay_enter=400000"):
-            for number in range(3):
-                start = time.monotonic()
+        for number in range(3):
+            with injected(broker, "trace=fdatasync", "inject=fdatasync:delay_enter=600s"):
                 client.send(produce_request("t", batch(b"slow %d" % number)), PRODUCE_VERSION)
-                while time.monotonic() - start < 0.35:
-                    asked = time.monotonic()
-                    other.versions()
+                for _ in range(50):
+                    assert other.versions().error_code == 0, "the loop stood still"
                     assert other.fetch("t").high_watermark == 1 + number, "seen before it was synced"
-                    assert time.monotonic() - asked < 0.2, "the loop stood still"
-                _, answer = client.receive(ProduceResponse, PRODUCE_VERSION)
-                assert answer.responses[0].partition_responses[0].error_code == 0
-                assert time.monotonic() - start > 0.39
+                assert not client.has_answer(), "acknowledged before it was synced"
+            _, answer = client.receive(ProduceResponse, PRODUCE_VERSION)  # the delay ends with the tracer
+            assert answer.responses[0].partition_responses[0].error_code == 0
         assert values(client, "t")[1:] == [b"slow 0", b"slow 1", b"slow 2"]

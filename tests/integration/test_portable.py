@@ -37,7 +37,7 @@ def create(broker: BrokerProcess, name: str, partitions: int = 1, **config: str)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     topic = NewTopic(name, partitions, 1, config={key.replace("_", "."): value for key, value in config.items()})
     for future in admin.create_topics([topic]).values():
-        future.result(20)
+        future.result(60)
     return admin
 
 
@@ -51,7 +51,7 @@ def send(broker: BrokerProcess, topic: str, messages: list[bytes], **settings: o
 
     for value in messages:
         producer.produce(topic, value, key=b"k", partition=0, on_delivery=delivered)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     assert not failures, failures
 
 
@@ -100,16 +100,16 @@ def test_recompression_and_append_time(broker: BrokerProcess) -> None:
 def test_administration(broker: BrokerProcess) -> None:
     admin = create(broker, "managed", 2, retention_ms="5000")
     for future in admin.create_partitions([NewPartitions("managed", 4)]).values():
-        future.result(20)
-    assert len(admin.list_topics(timeout=20).topics["managed"].partitions) == 4
+        future.result(60)
+    assert len(admin.list_topics(timeout=60).topics["managed"].partitions) == 4
     resource = ConfigResource(ResourceType.TOPIC, "managed")
-    assert admin.describe_configs([resource])[resource].result(20)["retention.ms"].value == "5000"
+    assert admin.describe_configs([resource])[resource].result(60)["retention.ms"].value == "5000"
     send(broker, "managed", [b"one", b"two", b"three"])
     for future in admin.delete_records([TopicPartition("managed", 0, 2)]).values():
-        assert future.result(20).low_watermark == 2
+        assert future.result(60).low_watermark == 2
     for future in admin.delete_topics(["managed"]).values():
-        future.result(20)
-    wait_until(lambda: "managed" not in admin.list_topics(timeout=20).topics, "the topic is gone")
+        future.result(60)
+    wait_until(lambda: "managed" not in admin.list_topics(timeout=60).topics, "the topic is gone")
 
 
 def test_batches_that_lie_are_refused(broker: BrokerProcess) -> None:

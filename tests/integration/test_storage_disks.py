@@ -162,7 +162,7 @@ def test_syncs_are_coalesced_and_answered_on_the_loop(tmp_path):
     answers: list = []
     for _ in range(10):
         disk.sync(file, answers.append)
-    assert arrived.wait(10)
+    assert arrived.wait(60)
     disk.flusher.close()
     assert answers == []
     assert len(posted) <= 3

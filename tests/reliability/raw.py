@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 import time
@@ -31,7 +32,7 @@ from barnabas.wire.schema import Message
 
 R = TypeVar("R", bound=Message)
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 PRODUCE_VERSION, FETCH_VERSION = 9, 12
 _SIZE = struct.Struct(">i")
 
@@ -120,6 +121,10 @@ class Raw:
             return True
         except TimeoutError:
             return False
+
+    def has_answer(self) -> bool:
+        """Whether something is there to be received. Does not wait."""
+        return bool(select.select([self.socket], [], [], 0)[0])
 
     def _read(self, size: int) -> bytes:
         parts = bytearray()

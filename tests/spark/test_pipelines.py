@@ -25,7 +25,7 @@ SCRIPT = Path(__file__).with_name("pipeline_run.py")
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.timeout(280)
+@pytest.mark.timeout(300)
 def test_a_project_runs_and_its_errors_name_file_and_line(
     client: Client, broker: EmbeddedBroker, tmp_path: Path
 ) -> None:

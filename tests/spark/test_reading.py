@@ -42,7 +42,7 @@ def _fresh_clients() -> Iterator[None]:
     reading._clients.clear()
 
 
-def settings(broker: EmbeddedBroker, *, fail: bool = True, timeout_s: float = 20, **kafka: object) -> ReadSettings:
+def settings(broker: EmbeddedBroker, *, fail: bool = True, timeout_s: float = 60, **kafka: object) -> ReadSettings:
     named = {name.replace("__", "."): str(value) for name, value in kafka.items()}
     return ReadSettings(
         kafka={"bootstrap.servers": broker.bootstrap_servers, **named},
@@ -192,7 +192,7 @@ def test_records_that_do_not_come_are_not_waited_for_without_end(
     broker: EmbeddedBroker, client: Client, topic: str
 ) -> None:
     write(client, topic, values(5))
-    given = settings(broker, timeout_s=0.3, fetch__max__wait__ms=50)
+    given = settings(broker, timeout_s=2, fetch__max__wait__ms=50)
     with pytest.raises(
         TimeoutError, match=f"{topic}-0: the batch reaches to offset 19, but nothing came from offset 5"
     ):
@@ -260,7 +260,7 @@ def test_a_task_that_starts_while_the_broker_is_away_waits(tmp_path: Path) -> No
 
 def test_patience_has_an_end() -> None:
     with EmbeddedBroker() as broker:
-        given = settings(broker, timeout_s=0.3)
+        given = settings(broker, timeout_s=2)
     with pytest.raises(BrokerUnavailable, match=given.kafka["bootstrap.servers"]):
         list(read_range(OffsetRange(TopicPartition("t", 0), 0, 5), given))
 

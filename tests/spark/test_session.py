@@ -13,7 +13,7 @@ from barnabas.client.wire import Client, groups
 from barnabas.testing import EmbeddedBroker
 from tests.spark.conftest import FAST_START, SOURCE, values, write
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 WITHOUT_JAVA = """
 import warnings

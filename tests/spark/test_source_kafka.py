@@ -15,7 +15,7 @@ from barnabas.client.wire.admin import create_topic, delete_topics
 from bench.systems import CACHE, Kafka, unavailable
 from tests.spark.conftest import Reading
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 class OneNode(Kafka):
@@ -43,7 +43,7 @@ def send(servers: str, topic: str, values: list[str], **settings: Any) -> None:
     producer = Producer({"bootstrap.servers": servers, **settings})
     for value in values:
         producer.produce(topic, value.encode(), key=b"k", partition=0, headers=[("h", b"1")])
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def transact(servers: str, topic: str, values: list[str], *, commit: bool) -> None:
@@ -52,7 +52,7 @@ def transact(servers: str, topic: str, values: list[str], *, commit: bool) -> No
     producer.begin_transaction()
     for value in values:
         producer.produce(topic, value.encode(), partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     end = producer.commit_transaction if commit else producer.abort_transaction
     end(30)
 

@@ -7,6 +7,7 @@ import pickle
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -99,9 +100,12 @@ def test_a_batch_is_limited_in_proportion(make: Make, client: Client, topic: str
     assert planned(reader, start, reader.latestOffset(text(start), ALL)) == [(0, 0, 90), (1, 0, 10)]
 
 
-def test_a_small_batch_waits(make: Make, client: Client, topic: str) -> None:
+def test_a_small_batch_waits(make: Make, client: Client, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    passed_s = 0
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + passed_s, sleep=time.sleep)
+    monkeypatch.setattr(stream, "time", clock)
     write(client, topic, values(3))
-    reader = make(minOffsetsPerTrigger=10, maxTriggerDelay="300ms")
+    reader = make(minOffsetsPerTrigger=10, maxTriggerDelay="1h")
     limit = reader.getDefaultReadLimit()
     assert limit == ReadMinRows(10)
     start = reader.initialOffset()
@@ -109,7 +113,7 @@ def test_a_small_batch_waits(make: Make, client: Client, topic: str) -> None:
     assert planned(reader, start, first) == [(0, 0, 3)]  # the first never waits, as with Spark's own source
     write(client, topic, values(4))
     assert reader.latestOffset(text(first), limit) == first
-    time.sleep(0.3)  # the delay that was asked for
+    passed_s = 3600  # the delay that was asked for
     second = reader.latestOffset(text(first), limit)
     assert planned(reader, first, second) == [(0, 3, 7)]
     write(client, topic, values(10))

@@ -85,7 +85,7 @@ def test_a_group_is_described(topic: str, member: Member, broker: str) -> None:
     assert [each["lag"] for each in shown["offsets"]] == [0, 6]
     assert shown["offsets"][0]["lag_seconds"] == 0
     age_s = time.time() - (1_700_000_000 + 4)  # when the fifth message was written, as ``fill`` says
-    assert abs(shown["offsets"][1]["lag_seconds"] - age_s) < 10
+    assert 0 <= age_s - shown["offsets"][1]["lag_seconds"] < 600
     assert shown["offsets"][0]["member_id"] == row["member_id"]
     assert "joined" in shown["rebalances"][0]["cause"]
     text = run("group", "describe", topic).stdout

@@ -97,4 +97,4 @@ def test_answers_come_line_by_line() -> None:
             process.stdin.flush()
             assert json.loads(process.stdout.readline())["hex"] == f"0000000{number}"
         process.stdin.close()
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0

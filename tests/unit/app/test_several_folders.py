@@ -16,7 +16,7 @@ def send(servers: str, partition: int) -> object:
     outcomes: list[object] = []
     producer = Producer({"bootstrap.servers": servers, "message.timeout.ms": 1500, "log_level": 0})
     producer.produce("t", b"x", partition=partition, on_delivery=lambda error, message: outcomes.append(error))
-    producer.flush(10)
+    producer.flush(60)
     return outcomes[0]
 
 
@@ -24,7 +24,7 @@ def test_a_folder_that_fails_goes_offline_and_the_rest_serve_on(tmp_path: Path) 
     folders = [str(tmp_path / name) for name in ("first", "second")]
     with EmbeddedBroker(data=",".join(folders)) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-        admin.create_topics([NewTopic("t", 4, 1)])["t"].result(10)
+        admin.create_topics([NewTopic("t", 4, 1)])["t"].result(60)
         for partition in range(4):
             assert send(broker.bootstrap_servers, partition) is None
         places = {p: next(f for f in folders if (Path(f) / f"t-{p}").exists()) for p in range(4)}
@@ -41,7 +41,7 @@ def test_a_folder_that_fails_goes_offline_and_the_rest_serve_on(tmp_path: Path) 
         kept = next(p for p, folder in places.items() if folder == folders[0])
         reader = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "log_level": 0})
         reader.assign([TopicPartition("t", kept, 0)])
-        message = reader.poll(10)
+        message = reader.poll(60)
         assert message is not None
         assert message.error() is None
         reader.close()
@@ -64,4 +64,4 @@ def fail(broker: EmbeddedBroker, partition: int) -> None:
         done.set()
 
     loop.call_soon_threadsafe(tell)
-    assert done.wait(5)
+    assert done.wait(60)

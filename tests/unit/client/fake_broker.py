@@ -36,7 +36,7 @@ class FakeBroker:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._thread.join(5)
+        self._thread.join(60)
 
     def _serve(self) -> None:
         while True:
@@ -48,7 +48,7 @@ class FakeBroker:
                 self._serve_one(connection)
 
     def _serve_one(self, connection: socket.socket) -> None:
-        connection.settimeout(5)
+        connection.settimeout(60)
         try:
             while frame := _read_frame(connection):
                 api_key, version, correlation_id, _, at = header.decode_request_header(frame, 0, len(frame))

@@ -27,7 +27,8 @@ from barnabas.wire.api.metadata import (
 from barnabas.wire.schema import Message
 from tests.unit.client.fake_broker import FakeBroker, offered, refused_versions
 
-QUICK = ConnectionSettings(connect_timeout_s=2, request_timeout_s=0.3)
+PATIENT = ConnectionSettings(connect_timeout_s=60, request_timeout_s=60)
+HASTY = ConnectionSettings(connect_timeout_s=60, request_timeout_s=0.3)
 
 
 def _closed_port() -> int:
@@ -37,7 +38,7 @@ def _closed_port() -> int:
 
 def test_the_highest_common_version_is_used() -> None:
     with FakeBroker(lambda key, _v, _b: offered((3, 0, 9)) if key == 18 else MetadataResponse()) as broker:
-        connection = connect(parse_address(broker.address), QUICK)
+        connection = connect(parse_address(broker.address), PATIENT)
         assert connection.request(MetadataRequest(), MetadataResponse) == MetadataResponse()
         connection.close()
         assert broker.asked == [(18, 4), (3, 9)]
@@ -48,7 +49,7 @@ def test_a_broker_with_an_older_api_versions_is_asked_again() -> None:
         return refused_versions(1) if version > 2 else offered((3, 0, 1))
 
     with FakeBroker(answer) as broker:
-        connection = connect(parse_address(broker.address), QUICK)
+        connection = connect(parse_address(broker.address), PATIENT)
         connection.close()
         assert connection.versions[3] == (0, 1)
         assert broker.asked == [(18, 4), (18, 2)]
@@ -59,7 +60,7 @@ def test_a_broker_with_an_older_api_versions_is_asked_again() -> None:
 )
 def test_no_common_version_is_said(apis: list[tuple[int, int, int]], words: str) -> None:
     with FakeBroker(lambda _k, _v, _b: offered(*apis)) as broker:
-        connection = connect(parse_address(broker.address), QUICK)
+        connection = connect(parse_address(broker.address), PATIENT)
         with pytest.raises(UnsupportedApi, match=words):
             connection.request(MetadataRequest(), MetadataResponse)
         connection.close()
@@ -77,7 +78,7 @@ def test_every_bootstrap_address_is_tried() -> None:
 
     with (
         FakeBroker(answer) as broker,
-        Client(f"127.0.0.1:{_closed_port()},{broker.address}", QUICK) as client,
+        Client(f"127.0.0.1:{_closed_port()},{broker.address}", PATIENT) as client,
     ):
         assert client.load(None) == {}
 
@@ -88,18 +89,18 @@ def test_every_bootstrap_address_is_tried() -> None:
 )
 def test_what_is_no_broker_is_told(reply: bytes) -> None:
     with FakeBroker(lambda _k, _v, _b: reply) as broker, pytest.raises(ProtocolError, match="does not speak Kafka's"):
-        connect(parse_address(broker.address), QUICK)
+        connect(parse_address(broker.address), PATIENT)
 
 
 def test_a_reply_to_another_request_is_refused() -> None:
     wrong = b"\x00\x00\x00\x04\x00\x00\x07\x07"
     with FakeBroker(lambda _k, _v, _b: wrong) as broker, pytest.raises(ProtocolError, match="out of order"):
-        connect(parse_address(broker.address), QUICK)
+        connect(parse_address(broker.address), PATIENT)
 
 
 def test_silence_ends_with_a_timeout() -> None:
     with FakeBroker(lambda _k, _v, _b: b"") as broker, pytest.raises(BrokerUnavailable, match="timed out"):
-        connect(parse_address(broker.address), QUICK)
+        connect(parse_address(broker.address), HASTY)
 
 
 def test_a_lost_connection_is_made_again() -> None:
@@ -113,7 +114,7 @@ def test_a_lost_connection_is_made_again() -> None:
             return None
         return MetadataResponse(cluster_id="c")
 
-    with FakeBroker(answer) as broker, Client(broker.address, QUICK, backoff_s=0.01) as client:
+    with FakeBroker(answer) as broker, Client(broker.address, PATIENT, backoff_s=0.01) as client:
         client.load([])
         assert client.metadata.cluster_id == "c"
         assert [key for key, _ in broker.asked] == [18, 3, 18, 3]
@@ -136,7 +137,7 @@ def test_a_leader_is_waited_for_but_not_an_unknown_topic() -> None:
     def answer(key: int, _version: int, _body: bytes) -> Message:
         return offered((3, 0, 13)) if key == 18 else _metadata(broker, codes.pop(0))
 
-    with FakeBroker(answer) as broker, Client(broker.address, QUICK, backoff_s=0.01) as client:
+    with FakeBroker(answer) as broker, Client(broker.address, PATIENT, backoff_s=0.01) as client:
         assert list(client.topic("t").partitions) == [0]
         codes.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         client.forget(["t"])

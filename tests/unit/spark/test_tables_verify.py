@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from barnabas.client.wire import Client
-from barnabas.client.wire.admin import create_topic, delete_records, delete_topics
+from barnabas.client.wire.admin import ResourceType, alter_configs, create_topic, delete_records, delete_topics
 from barnabas.client.wire.data import Fetched, produce
 from barnabas.model.ids import TopicPartition
 from barnabas.spark import verify as verifying
@@ -27,6 +27,7 @@ from barnabas.spark.verify import Progress, verify
 from barnabas.testing import EmbeddedBroker
 from barnabas.wire import records
 from barnabas.wire.compression import Codec
+from tests.integration.cleaning import is_clean
 from tests.reliability.raw import wait_until
 from tests.unit.spark.tables_kit import FORMATS, commit, made, offsets_in
 
@@ -313,7 +314,7 @@ def test_columns_that_were_changed_are_said_not_to_be_compared(
 def test_a_compacted_topic_before_and_after_it_was_compacted(tmp_path: Path) -> None:
     """Rows that were archived in time stay; what was compacted before is a gap with a reason."""
     settings = {"log.cleaner.backoff.ms": 50, "log.segment.delete.delay.ms": 0}
-    configs = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20), "min.cleanable.dirty.ratio": "0.01"}
+    configs = {"retention.ms": "-1", "segment.bytes": str(1 << 20), "min.cleanable.dirty.ratio": "0.01"}
     with EmbeddedBroker(settings=settings) as broker, Client(broker.bootstrap_servers) as client:
         create_topic(client, "state", partitions=1, configs=configs)
         partition = TopicPartition("state", 0)
@@ -328,7 +329,9 @@ def test_a_compacted_topic_before_and_after_it_was_compacted(tmp_path: Path) -> 
         with made("delta", tmp_path / "early") as early, made("delta", tmp_path / "late") as late:
             archive(early, client, "state", topics, [240])
             assert early.state().total()[partition][0].rows == 240
-            wait_until(lambda: offset_count(client, partition) < 150, "the topic was not compacted")
+            alter_configs(client, ResourceType.TOPIC, "state", changed={"cleanup.policy": "compact"})
+            wait_until(is_clean(broker, "state"), "the topic was not compacted")
+            assert offset_count(client, partition) < 150
             archive(late, client, "state", topics, [240])
             (found_range,) = late.commits()[0].ranges
             assert found_range.dense

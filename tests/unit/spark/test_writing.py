@@ -259,7 +259,7 @@ def test_a_broker_that_is_killed_and_comes_back(tmp_path: Path) -> None:
     thread = threading.Thread(target=run)
     thread.start()
     try:
-        assert halfway.wait(30)
+        assert halfway.wait(60)
         broker.kill()
         broker = EmbeddedBroker(data=str(tmp_path), port=port).start()
         thread.join(60)

@@ -1,0 +1,20 @@
+"""What tests of compaction wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from barnabas.testing import EmbeddedBroker
+from tests.reliability.raw import wait_until
+
+
+def is_clean(broker: EmbeddedBroker, topic: str) -> Callable[[], bool]:
+    """Whether the log has been cleaned up to its active segment."""
+    node = broker._node
+    assert node is not None
+    wait_until(lambda: node._compaction is not None, "the cleaner was not started")
+    cleaner = node._compaction.cleaner
+    partition = node.broker.partitions.get(topic, 0)
+    assert partition is not None
+    log = partition.log
+    return lambda: cleaner.cleaned_up_to(log) == log.bases[-1] and not log.is_being_cleaned
