@@ -31,7 +31,7 @@ class Member:
                 "group.id": group,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                "session.timeout.ms": 6000,
+                "session.timeout.ms": 60_000,
                 "heartbeat.interval.ms": 100,
                 "fetch.wait.max.ms": 20,
                 "topic.metadata.refresh.interval.ms": 1000,

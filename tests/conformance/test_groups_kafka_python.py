@@ -43,7 +43,7 @@ def new_consumer(servers: str) -> Iterator[NewConsumer]:
             **{
                 "auto_offset_reset": "earliest",
                 "enable_auto_commit": False,
-                "session_timeout_ms": 6000,
+                "session_timeout_ms": 60_000,
                 "heartbeat_interval_ms": 100,
                 "fetch_max_wait_ms": 20,
                 **settings,
