@@ -4,6 +4,7 @@
  *   client consume  SERVERS TOPIC PARTITIONS COUNT
  *   client requests SERVERS TOPIC COUNT SIZE            one message per request, five in flight
  *   client rate     SERVERS TOPIC COUNT SIZE RATE ACKS  latency at a steady rate, linger 0
+ *   client spin     SERVERS TOPIC COUNT SIZE RATE ACKS  the same, by a client that never sleeps
  *   client serial   SERVERS TOPIC COUNT SIZE ACKS       one message at a time
  *
  * Prints one line of JSON. librdkafka is the one inside the confluent-kafka wheel, which ships no header: the few
@@ -135,8 +136,7 @@ static void *poll_on(void *rk) {
     return NULL;
 }
 
-/* As a service sends: it sleeps until a message is due, and a thread of its own waits for the reports. A loop that
- * asks for the time instead would take one of two cores from the broker and measure the scheduler. */
+/* As a service sends: it sleeps until a message is due, and a thread of its own waits for the reports. */
 static void send_at_rate(rd_kafka_t *rk, rd_kafka_topic_t *topic, int64_t count, double rate, char *value, size_t size) {
     pthread_t poller;
     pthread_create(&poller, NULL, poll_on, rk);
@@ -153,6 +153,21 @@ static void send_at_rate(rd_kafka_t *rk, rd_kafka_topic_t *topic, int64_t count,
     }
     while (done < count)
         clock_nanosleep(CLOCK_MONOTONIC, 0, &(struct timespec){0, 1000000}, NULL);
+    report(now() - start, count);
+}
+
+/* As a script sends: one thread that asks for the time and for reports in turn, and so takes a core for itself. */
+static void spin_at_rate(rd_kafka_t *rk, rd_kafka_topic_t *topic, int64_t count, double rate, char *value, size_t size) {
+    double start = now();
+    for (int64_t i = 0; i < count; i++) {
+        while (now() < start + i / rate)
+            rd_kafka_poll(rk, 0);
+        double *stamp = malloc(sizeof *stamp);
+        *stamp = now();
+        send_one(rk, topic, 0, value, size, stamp);
+    }
+    while (done < count)
+        rd_kafka_poll(rk, 10);
     report(now() - start, count);
 }
 
@@ -227,6 +242,8 @@ int main(int n, char **a) {
     warm(rk, topic, 1, value, size);
     if (!strcmp(mode, "rate"))
         send_at_rate(rk, topic, count, atof(a[6]), value, size);
+    if (!strcmp(mode, "spin"))
+        spin_at_rate(rk, topic, count, atof(a[6]), value, size);
     double start = now();
     for (int64_t i = 0; i < count; i++) {
         double *stamp = malloc(sizeof *stamp);

@@ -15,6 +15,7 @@ from bench.systems import Barnabas, Kafka, System
 
 PARTITIONS = 8
 MESSAGE = 100
+RUNS_FOR_LATENCY = 6
 Values = dict[str, float]
 Measure = Callable[[System, int], Values]
 
@@ -27,6 +28,9 @@ class Row:
     measure: Measure
     goals: dict[str, tuple[str, float]]
     note: str = ""
+    repeats: int = 1
+    """Runs of each system in a round, in turn: the machine stands still for 10 ms now and then, and a percentile of a
+    few long runs is a matter of where that falls."""
 
 
 @dataclass
@@ -74,9 +78,9 @@ def _requests(scale: float) -> Measure:
     return measure
 
 
-def _rate(scale: float) -> Measure:
+def _rate(mode: str, scale: float) -> Measure:
     def measure(system: System, round_number: int) -> Values:
-        result = rdkafka.run(system, "rate", "rate", int(20_000 * scale), MESSAGE, 2000, "1")
+        result = rdkafka.run(system, mode, "rate", int(4_000 * scale), MESSAGE, 2000, "1")
         return {"p50 ms": result.p50_ms, "p99 ms": result.p99_ms, "CPU %": result.cpu_s / result.seconds * 100}
 
     return measure
@@ -102,6 +106,7 @@ def _fsync(scale: float) -> Measure:
 
 def rows(scale: float) -> list[Row]:
     faster = {"msg/s": (">=", 1.4), "CPU ms/MB": ("<=", 0.45)}
+    quicker = {"p50 ms": ("<=", 0.9), "p99 ms": ("<=", 0.9)}
     return [
         Row("produce 100 B, 64 KB batches", _produce(65536, "none", scale), faster),
         Row("consume 100 B, 64 KB batches", _consume(scale), {"msg/s": (">=", 1.0), "CPU ms/MB": ("<=", 0.8)}),
@@ -117,7 +122,14 @@ def rows(scale: float) -> list[Row]:
             _requests(scale),
             {"requests/s": (">=", 2.5), "CPU µs": ("<=", 0.35)},
         ),
-        Row("2,000 msg/s, linger 0", _rate(scale), {"p50 ms": ("<=", 0.9), "p99 ms": ("<=", 0.9)}),
+        Row("2,000 msg/s, linger 0", _rate("rate", scale), quicker, repeats=RUNS_FOR_LATENCY),
+        Row(
+            "2,000 msg/s, linger 0, a client that spins",
+            _rate("spin", scale),
+            quicker,
+            "a script that asks for the time and for reports in turn, and so takes one of the two cores",
+            repeats=RUNS_FOR_LATENCY,
+        ),
         Row("one message at a time", _serial(scale), {}),
     ]
 
@@ -134,7 +146,7 @@ def compare(
     found: dict[tuple[str, str], list[Values]] = {}
     for number in range(first_round, first_round + rounds):
         for row in listed:
-            for system in systems if number % 2 == 0 else systems[::-1]:
+            for system in (systems if number % 2 == 0 else systems[::-1]) * row.repeats:
                 values = row.measure(system, number)
                 found.setdefault((row.title, system.name), []).append(values)
                 shown = ", ".join(f"{column} {value:,.3g}" for column, value in values.items())

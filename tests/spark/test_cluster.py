@@ -78,7 +78,7 @@ def master(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_a_pipeline_runs_on_two_workers(client: Client, broker: EmbeddedBroker, master: str, tmp_path: Path) -> None:
     create_topic(client, "clustered", partitions=2)
     rows = [(b"k", json.dumps({"id": str(n), "amount": 2}).encode()) for n in range(300)]
@@ -99,7 +99,7 @@ def test_a_pipeline_runs_on_two_workers(client: Client, broker: EmbeddedBroker, 
         env={**os.environ, "PYTHONPATH": SOURCE},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=800,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

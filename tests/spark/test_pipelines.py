@@ -25,7 +25,7 @@ SCRIPT = Path(__file__).with_name("pipeline_run.py")
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_a_project_runs_and_its_errors_name_file_and_line(
     client: Client, broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
@@ -39,7 +39,7 @@ def test_a_project_runs_and_its_errors_name_file_and_line(
         env=environment,
         capture_output=True,
         text=True,
-        timeout=270,
+        timeout=800,
         check=False,
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]

@@ -13,7 +13,7 @@ from barnabas.client.wire import Client, groups
 from barnabas.testing import EmbeddedBroker
 from tests.spark.conftest import FAST_START, SOURCE, values, write
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 WITHOUT_JAVA = """
 import warnings
@@ -46,7 +46,7 @@ spark.stop()
 
 def run(code: str, environment: dict[str, str]) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=200, check=False
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=800, check=False
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stdout

@@ -15,7 +15,7 @@ from barnabas.client.wire.admin import create_topic, delete_topics
 from bench.systems import CACHE, Kafka, unavailable
 from tests.spark.conftest import Reading
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 class OneNode(Kafka):
