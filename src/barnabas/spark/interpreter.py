@@ -22,8 +22,8 @@ from barnabas.spark.java import cache_folder, keep
 
 RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 """What plans a stream; the one module that Spark starts a process for again and again."""
-WARM = "BARNABAS_WARM_PYTHON"
-"""The variable that names the socket at which forks are to be had."""
+WARM = "PYSPARK_BARNABAS_WARM"
+"""The variable that names the socket at which forks are to be had. (``BARNABAS_…`` are settings of a broker.)"""
 
 SCRIPT = """#!/bin/sh
 set -f

@@ -184,7 +184,7 @@ def test_the_script_asks_for_planning_processes_alone(tmp_path: Path) -> None:
 def test_one_helper_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyspark")
     monkeypatch.setattr(warm, "_helper", None)
-    monkeypatch.delenv(interpreter.WARM, raising=False)
+    monkeypatch.setenv(interpreter.WARM, "of before")  # so that it is put back as it was
     stops: list[Any] = []
     monkeypatch.setattr(warm.atexit, "register", lambda *call: stops.append(call))
     warm.keep_warm()
@@ -195,4 +195,7 @@ def test_one_helper_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     finally:
         stop(*given)
     assert not Path(os.environ[interpreter.WARM]).parent.exists()
-    monkeypatch.delenv(interpreter.WARM)
+
+
+def test_a_broker_does_not_take_the_variable_for_a_setting() -> None:
+    assert not interpreter.WARM.startswith("BARNABAS_")
