@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.app.settings_loader import ENVIRONMENT_PREFIX
 from barnabas.spark import interpreter, warm, warm_start
 from tests.reliability.raw import wait_until
 
@@ -198,4 +199,4 @@ def test_one_helper_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_broker_does_not_take_the_variable_for_a_setting() -> None:
-    assert not interpreter.WARM.startswith("BARNABAS_")
+    assert not interpreter.WARM.startswith(ENVIRONMENT_PREFIX)
