@@ -26,6 +26,8 @@ class Request(Protocol):
 
     version: int
     client_id: str | None
+    records: int
+    """How many the request has brought; its handler says so."""
     abandoned: Callable[[], object] | None
     """Called when the client goes before its parked request is answered."""
     overtaken: Callable[[], object] | None

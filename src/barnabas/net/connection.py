@@ -11,14 +11,14 @@ MAX_IN_FLIGHT; while any other is parked, or the peer does not read, it stops, a
 
 from __future__ import annotations
 
-import os
 import socket
 from collections import deque
 from struct import Struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.model.ports import DiskError
 from barnabas.net.api import Api, Exchange, Shortcut
+from barnabas.net.outbox import Outbox, Sent
 from barnabas.wire import codec, header
 from barnabas.wire.reading import Reader
 from barnabas.wire.schema import DecodeError, EncodeError, Message
@@ -29,22 +29,18 @@ if TYPE_CHECKING:
 MAX_IN_FLIGHT = 1000
 """Parked Produce requests of one connection; librdkafka itself stops at as many."""
 MAX_QUEUED_BYTES = 1 << 20
-"""Replies that the peer has not read; beyond this its requests wait. File ranges count by their size."""
-COPY_LIMIT = 128 << 10
-"""File ranges up to this are read and sent with their neighbours; above, sendfile is cheaper."""
-PIECE_BYTES = 256 << 10
-"""Where there is no sendfile, larger ranges are read and sent in pieces: a peer that never reads holds one at most."""
-SENDFILE_CHUNK = 4 << 20
-MAX_GATHERED = 64
+"""Replies that the peer has not read; beyond this its requests wait."""
 FIRST_BUFFER_LIMIT = 512 << 10
 """A connection's buffer begins no larger than twice this, whatever size its frame claims."""
+WIDEST_BUFFER = 512 << 10
+"""Up to this a buffer is doubled for more frames at once, where one frame needs no more."""
+WIDENED_BYTES = 16 << 20
+"""Of all buffers together: beyond this none is widened."""
 SMALL_FRAME_LIMIT = 8 << 20
 """Only Produce carries records: any other request above this is abuse."""
 PRODUCE_KEY = 0
 FETCH_KEY = 1
 API_VERSIONS_KEY = 18
-
-IN_MEMORY = (bytes, bytearray, memoryview)
 
 _FRAME = Struct(">i")
 _KEY = Struct(">h")
@@ -79,11 +75,14 @@ class Connection:
         self._in_flight: deque[Exchange] = deque()
         self._stopped_by: Exchange | None = None
         """The parked request that stops parsing."""
-        self._out: deque[Any] = deque()
-        self._out_bytes = 0
+        self._out = Outbox(self._fd, sendfile=listener.sendfile)
         self._reading = True
         self._writing = False
         self._handling = False
+        self._records = 0
+        """That the requests being handled have brought."""
+        self._is_bulk = False
+        """The last requests brought many."""
         self._waiting_for_disk = False
         self._familiar: _Familiar | None = None
         """What the last request for data was."""
@@ -98,6 +97,8 @@ class Connection:
     # Receiving
 
     def _on_readable(self) -> None:
+        if self._is_bulk:
+            self._listener.limits.courtesy.give_way()
         own = self._buffer is not None
         view = self._view if own else self._listener.scratch_view
         if own and self._end == len(view):
@@ -128,6 +129,8 @@ class Connection:
         before = self._start
         self._start = self._handle_frames(self._view, before, self._end)
         if self._start == self._end:
+            if self._end == len(self._view):
+                self._widen()
             self._start = self._end = 0
             self.frame_since = None
         elif self._start != before:
@@ -153,7 +156,9 @@ class Connection:
         """The buffer is full. Moves its rest to the front, or doubles it for the frame that is still arriving."""
         rest = self._end - self._start
         if self._start:
-            self._view[:rest] = bytes(self._view[self._start : self._end])
+            kept = bytes(self._view[self._start : self._end])
+            self._widen()
+            self._view[:rest] = kept
         elif not self._may_parse() or not self._listener.limits.has_room(len(self._view)):
             self._pause_reading()
             return False
@@ -163,6 +168,12 @@ class Connection:
             self._own(grown)
         self._start, self._end = 0, rest
         return True
+
+    def _widen(self) -> None:
+        """Whole frames have filled the buffer: with a larger one, one call may receive more of them."""
+        size = len(self._view)
+        if size < WIDEST_BUFFER and self._listener.limits.buffered_bytes < WIDENED_BYTES:
+            self._own(bytearray(2 * size))
 
     def _own(self, buffer: bytearray | None) -> None:
         self._listener.limits.buffered_bytes += len(buffer or b"") - len(self._buffer or b"")
@@ -183,6 +194,8 @@ class Connection:
 
     def _handle_frames(self, view: memoryview, start: int, end: int) -> int:
         """Handles whole frames; returns where the first one that is not handled begins."""
+        first = start
+        self._records = 0
         self._handling = True
         try:
             while end - start >= 4 and self.is_open and self._may_parse():
@@ -198,6 +211,8 @@ class Connection:
                 start = stop
         finally:
             self._handling = False
+        if start != first:
+            self._is_bulk = self._listener.limits.courtesy.is_bulk(self._records)
         if self.is_open:
             self._send_ready()
             if self._stopped_by is not None and start < end and self._stopped_by.overtaken is not None:
@@ -205,7 +220,7 @@ class Connection:
         return start
 
     def _may_parse(self) -> bool:
-        return self._stopped_by is None and len(self._in_flight) < MAX_IN_FLIGHT and self._out_bytes < MAX_QUEUED_BYTES
+        return self._stopped_by is None and len(self._in_flight) < MAX_IN_FLIGHT and self._out.size < MAX_QUEUED_BYTES
 
     def _check_partial(self, view: memoryview, start: int, end: int, size: int) -> None:
         if size > SMALL_FRAME_LIMIT and end - start >= 6 and _KEY.unpack_from(view, start + 4)[0] != PRODUCE_KEY:
@@ -230,20 +245,21 @@ class Connection:
         if shortcut is None:
             return False
         try:
-            reply = shortcut(view, body, stop, correlation_id)
+            answer = shortcut(view, body, stop, correlation_id)
         except Exception as problem:
             exchange = Exchange(self, familiar.api, familiar.version, correlation_id, familiar.client_id)
             self._listener.report_bug(self, exchange, problem)
             self.close()
             return True
-        if reply is None:
+        if answer is None:
             return False
+        reply, records = answer
+        self._records += records
         if self._in_flight:
             exchange = Exchange(self, familiar.api, familiar.version, correlation_id, familiar.client_id)
             self._in_flight.append(exchange.answered(reply))
         else:
-            self._out.append(reply)
-            self._out_bytes += len(reply)
+            self._out.put_reply(reply)
         return True
 
     def _handle_new(self, view: memoryview, start: int, stop: int) -> None:
@@ -283,6 +299,7 @@ class Connection:
             self._listener.report_bug(self, exchange, problem)
             self.close()
             return
+        self._records += exchange.records
         if not self.is_open:
             return
         if response is not None:
@@ -331,8 +348,7 @@ class Connection:
 
     def _queue(self, exchange: Exchange) -> None:
         if exchange.chunks:
-            self._out.extend(exchange.chunks)
-            self._out_bytes += exchange.size
+            self._out.put(exchange.chunks, exchange.size)
 
     def _resume(self) -> None:
         """Something that held parsing back may be gone."""
@@ -357,27 +373,13 @@ class Connection:
     def _send_ready(self) -> None:
         if self._in_flight:
             self._drain_ready()
-        if self._out and not self._writing and not self._waiting_for_disk:
+        if self._out.size and not self._writing and not self._waiting_for_disk:
             self._send()
 
     def _send(self) -> None:
         """Sends until all is out, the socket is full, or a file range must come from the disk first."""
-        out = self._out
         try:
-            if len(out) == 1 and isinstance(out[0], bytes):  # nearly every reply is one small piece, and fits
-                sent = os.write(self._fd, out[0])
-                if sent == len(out[0]):
-                    out.clear()
-                else:
-                    out[0] = memoryview(out[0])[sent:]
-            while out:
-                sent = self._send_gathered() if isinstance(out[0], IN_MEMORY) else self._send_range(out[0])
-                if sent < 0:
-                    return
-                self._out_bytes = max(0, self._out_bytes - sent)
-        except (BlockingIOError, InterruptedError):
-            self._wait_writable()
-            return
+            sent = self._out.send()
         except OSError:
             self.close()
             return
@@ -385,66 +387,14 @@ class Connection:
             self._listener.report_refusal(self, f"reading its answer failed: {problem}")
             self.close()
             return
-        self._out_bytes = 0
-        if self._writing:
+        if sent is Sent.SOCKET_FULL:
+            self._wait_writable()
+        elif sent is Sent.NOT_CACHED:
+            self._waiting_for_disk = True
+            self._listener.read_ahead(self._out.first, self._on_read_ahead)
+        elif self._writing:
             self._writing = False
             self._loop.remove_writer(self._fd)
-
-    def _send_gathered(self) -> int:
-        """Everything up to the next large file range in one call; small ranges are read into it."""
-        out = self._out
-        gathered: list[Any] = []
-        while out and len(gathered) < MAX_GATHERED:
-            chunk = out[0]
-            if not isinstance(chunk, IN_MEMORY):
-                chunk = _read_small(chunk) if chunk.size <= COPY_LIMIT else None
-                if chunk is None:
-                    break
-            gathered.append(chunk)
-            out.popleft()
-        try:
-            sent = os.writev(self._fd, gathered) if len(gathered) > 1 else os.write(self._fd, gathered[0])
-        except (BlockingIOError, InterruptedError):
-            out.extendleft(reversed(gathered))
-            raise
-        rest = sent
-        for number, chunk in enumerate(gathered):
-            if rest < len(chunk):
-                out.extendleft(reversed(gathered[number + 1 :]))
-                out.appendleft(memoryview(chunk)[rest:])
-                self._wait_writable()
-                self._out_bytes = max(0, self._out_bytes - sent)
-                return -1
-            rest -= len(chunk)
-        return sent
-
-    def _send_range(self, chunk: Any) -> int:
-        if chunk.size <= COPY_LIMIT:
-            data = _read_small(chunk)
-            if data is not None:
-                self._out[0] = data
-                return 0
-        elif chunk.is_hot or chunk.file.is_cached(chunk.size, chunk.position):
-            return self._send_file(chunk)
-        self._waiting_for_disk = True
-        self._listener.read_ahead(chunk, self._on_read_ahead)
-        return -1
-
-    def _send_file(self, chunk: Any) -> int:
-        if self._listener.sendfile:
-            try:
-                sent = os.sendfile(self._fd, chunk.file.fileno(), chunk.position, min(chunk.size, SENDFILE_CHUNK))
-            finally:
-                chunk.file.release_fileno()
-        else:
-            sent = os.write(self._fd, chunk.file.read(min(chunk.size, PIECE_BYTES), chunk.position))
-        if sent == 0:
-            raise DiskError("sendfile", chunk.file.path, f"ends before {chunk.position + chunk.size}")
-        chunk.position += sent
-        chunk.size -= sent
-        if chunk.size == 0:
-            self._out.popleft()
-        return sent
 
     def _on_read_ahead(self) -> None:
         self._waiting_for_disk = False
@@ -491,8 +441,3 @@ class Connection:
     def may_be_idle(self) -> bool:
         """Silence is no sign that the peer is gone while a request of its is parked, as long as we listen at all."""
         return not self._reading or (self._stopped_by is None and not self._in_flight)
-
-
-def _read_small(chunk: Any) -> Any:
-    """The bytes of a file range; None where they must come from the disk first."""
-    return chunk.read() if chunk.is_hot else chunk.file.read_cached(chunk.size, chunk.position)

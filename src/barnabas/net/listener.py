@@ -19,6 +19,7 @@ from msgspec import Struct, field
 
 from barnabas.net.api import Apis, Exchange
 from barnabas.net.connection import Connection
+from barnabas.net.courtesy import Courtesy
 
 SCRATCH_BYTES = 256 << 10
 ACCEPT_PAUSE_S = 0.1
@@ -43,6 +44,7 @@ class ConnectionLimits(Struct, kw_only=True):
     buffered_bytes: int = 0
     open: set[Connection] = field(default_factory=set)
     per_ip: Counter[str] = field(default_factory=Counter)
+    courtesy: Courtesy = field(default_factory=Courtesy)
 
     def allows(self, peer: str) -> bool:
         return self.per_ip[peer] < self.max_connections_per_ip_overrides.get(peer, self.max_connections_per_ip)
