@@ -165,22 +165,21 @@ class OsFile:
     def start_writeback(self, offset: int, size: int) -> None:
         self._disk.flusher.write_back(self, offset, size)
 
-    def read_cached(self, size: int, offset: int) -> bytes | bytearray | None:
-        if not _RWF_NOWAIT or not self._disk.can_probe:
-            return self.read(size, offset)
-        buffer = bytearray(size)
+    def read_cached_into(self, buffer: bytearray | memoryview, offset: int) -> int | None:
         try:
-            got = os.preadv(self._open(), (buffer,), offset, _RWF_NOWAIT)
+            if self._disk.can_probe:
+                return os.preadv(self._open(), (buffer,), offset, _RWF_NOWAIT)
         except BlockingIOError:
             return None
         except OSError as error:
-            if self._no_probes(error):
-                return self.read(size, offset)
-            raise _error("read", self.path, error) from error
-        return buffer if got == size else None
+            if not self._no_probes(error):
+                raise _error("read", self.path, error) from error
+        data = self.read(len(buffer), offset)
+        buffer[: len(data)] = data
+        return len(data)
 
     def is_cached(self, size: int, offset: int) -> bool:
-        if not _RWF_NOWAIT or not self._disk.can_probe:
+        if not self._disk.can_probe:
             return True
         buffer = [bytearray(1)]
         step = max(size // MAX_PROBES, 4096)
@@ -337,7 +336,7 @@ class OsDisk:
         self._named: weakref.WeakValueDictionary[str, OsFile] = weakref.WeakValueDictionary()  # follow renamings
         self._max_open_files = max_open_files
         self._locks: dict[str, int] = {}
-        self.can_probe = not fallbacks
+        self.can_probe = bool(_RWF_NOWAIT) and not fallbacks
         self.fallocate = None if fallbacks else _libc_function("fallocate")
         self.flusher = Flusher(post, None if fallbacks else _libc_function("sync_file_range"))
 

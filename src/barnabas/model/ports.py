@@ -58,8 +58,11 @@ class File(Protocol):
     def start_writeback(self, offset: int, size: int) -> None:
         """Asks the kernel to begin writing a range out; a hint that may do nothing."""
 
-    def read_cached(self, size: int, offset: int) -> bytes | bytearray | None:
-        """As ``read``, or None where it would have to wait for the disk, as far as can be told."""
+    def read_cached_into(self, buffer: bytearray | memoryview, offset: int) -> int | None:
+        """Fills the buffer as far as that needs no waiting for the disk, as far as can be told; returns how far.
+
+        None where it would have to wait for the first byte already.
+        """
 
     def is_cached(self, size: int, offset: int) -> bool:
         """Whether reading that range now would not wait for the disk, as far as can be told."""

@@ -57,7 +57,7 @@ class _Familiar(NamedTuple):
 
 
 class Connection:
-    def __init__(self, listener: Listener, sock: socket.socket, peer: str) -> None:
+    def __init__(self, listener: Listener, sock: socket.socket, peer: str, *, is_local: bool = False) -> None:
         self.listener_name = listener.name
         self.peer = peer
         self.is_open = True
@@ -75,7 +75,7 @@ class Connection:
         self._in_flight: deque[Exchange] = deque()
         self._stopped_by: Exchange | None = None
         """The parked request that stops parsing."""
-        self._out = Outbox(self._fd, sendfile=listener.sendfile)
+        self._out = Outbox(self._fd, listener.pieces if is_local or not listener.sendfile else None)
         self._reading = True
         self._writing = False
         self._handling = False

@@ -20,6 +20,7 @@ from msgspec import Struct, field
 from barnabas.net.api import Apis, Exchange
 from barnabas.net.connection import Connection
 from barnabas.net.courtesy import Courtesy
+from barnabas.net.outbox import PIECE_BYTES
 
 SCRATCH_BYTES = 256 << 10
 ACCEPT_PAUSE_S = 0.1
@@ -77,6 +78,8 @@ class Listener:
         self.read_ahead = read_ahead
         self.sendfile = sendfile
         self.scratch_view = memoryview(bytearray(SCRATCH_BYTES))
+        self.pieces = memoryview(bytearray(PIECE_BYTES))
+        """For those parts of files that are copied: one at a time."""
         self._socket = sock
         self._log = log
         self._accepting = False
@@ -143,7 +146,8 @@ class Listener:
         with contextlib.suppress(OSError):  # macOS refuses it for a peer that is gone already
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.limits.per_ip[peer] += 1
-        self.limits.open.add(Connection(self, sock, peer))
+        is_local = sock.getsockname()[0] == peer
+        self.limits.open.add(Connection(self, sock, peer, is_local=is_local))
 
     # Watching
 

@@ -11,9 +11,11 @@ from typing import Any
 from barnabas.model.ports import DiskError
 
 COPY_LIMIT = 128 << 10
-"""File ranges up to this are read and sent with their neighbours; above, sendfile is cheaper."""
-PIECE_BYTES = 256 << 10
-"""Where there is no sendfile, larger ranges are read and sent in pieces: a peer that never reads holds one at most."""
+"""File ranges up to this are read and sent with their neighbours."""
+PIECE_BYTES = 1 << 20
+"""Larger ranges are sent by sendfile; to peers on this machine, and where there is no sendfile, by copying pieces of
+this size. On this machine both copies are made here in the end, and two of a megabyte take a third less time than
+mapping and copying 256 pages."""
 SENDFILE_CHUNK = 4 << 20
 MAX_GATHERED = 64
 
@@ -28,11 +30,12 @@ class Sent(Enum):
 
 
 class Outbox:
-    __slots__ = ("_chunks", "_fd", "_sendfile", "size")
+    __slots__ = ("_chunks", "_fd", "_scratch", "size")
 
-    def __init__(self, fd: int, *, sendfile: bool) -> None:
+    def __init__(self, fd: int, scratch: memoryview | None = None) -> None:
+        """With a buffer for pieces of files, these are copied; without one they go by sendfile."""
         self._fd = fd
-        self._sendfile = sendfile
+        self._scratch = scratch
         self._chunks: deque[Any] = deque()
         self.size = 0
         """Bytes that are not sent yet. File ranges count by their size."""
@@ -97,35 +100,53 @@ class Outbox:
             if data is None:
                 return False
             self._chunks[0] = data
+        elif self._scratch is not None:
+            piece = _read_piece(chunk, self._scratch[: chunk.size])
+            if piece is None:
+                return False
+            sent = os.write(self._fd, piece)
+            self._took_range(chunk, sent)
+            if sent < len(piece):
+                raise BlockingIOError  # or the rest would be read for nothing
         elif chunk.is_hot or chunk.file.is_cached(chunk.size, chunk.position):
-            self._send_file(chunk)
-        else:
-            return False
-        return True
-
-    def _send_file(self, chunk: Any) -> None:
-        if self._sendfile:
             try:
                 sent = os.sendfile(self._fd, chunk.file.fileno(), chunk.position, min(chunk.size, SENDFILE_CHUNK))
             finally:
                 chunk.file.release_fileno()
+            self._took_range(chunk, sent)
         else:
-            sent = os.write(self._fd, chunk.file.read(min(chunk.size, PIECE_BYTES), chunk.position))
-        if sent == 0:
+            return False
+        return True
+
+    def _took_range(self, chunk: Any, count: int) -> None:
+        if count == 0:
             raise _too_short(chunk)
-        chunk.position += sent
-        chunk.size -= sent
-        self.size -= sent
+        chunk.position += count
+        chunk.size -= count
+        self.size -= count
         if chunk.size == 0:
             self._chunks.popleft()
 
 
 def _read_small(chunk: Any) -> Any:
     """The bytes of a file range; None where they must come from the disk first."""
-    data = chunk.read() if chunk.is_hot else chunk.file.read_cached(chunk.size, chunk.position)
-    if data is not None and len(data) < chunk.size:
+    if chunk.is_hot:
+        data = chunk.read()
+    else:
+        data = bytearray(chunk.size)
+        if chunk.file.read_cached_into(data, chunk.position) != chunk.size:
+            return None
+    if len(data) < chunk.size:
         raise _too_short(chunk)
     return data
+
+
+def _read_piece(chunk: Any, piece: memoryview) -> memoryview | bytes | None:
+    """The beginning of a file range; None where it must come from the disk first."""
+    count = chunk.file.read_cached_into(piece, chunk.position)
+    if count is not None:
+        return piece[:count]
+    return chunk.file.read(len(piece), chunk.position) if chunk.is_hot else None  # read, and gone again: now or never
 
 
 def _too_short(chunk: Any) -> DiskError:

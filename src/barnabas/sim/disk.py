@@ -116,8 +116,10 @@ class SimFile:
 
     def start_writeback(self, offset: int, size: int) -> None: ...
 
-    def read_cached(self, size: int, offset: int) -> bytes:
-        return self.read(size, offset)
+    def read_cached_into(self, buffer: bytearray | memoryview, offset: int) -> int:
+        data = self.read(len(buffer), offset)
+        buffer[: len(data)] = data
+        return len(data)
 
     def is_cached(self, size: int, offset: int) -> bool:
         return True

@@ -116,11 +116,11 @@ def read(log: Log, offset: int, max_bytes: int, max_offset: int, minimum_one: bo
 
 def _shorten(segment: Segment, position: int, max_bytes: int, minimum_one: bool) -> tuple[int, int]:
     """(size, next offset) of the whole batches that fit, or of the first one alone."""
-    first = read_header(segment.open_log().read(HEADER_SIZE, position))
-    if first.size >= max_bytes:
-        return first.size if minimum_one or first.size == max_bytes else 0, first.next_offset
     end, next_offset = segment.boundary_before(position, position + max_bytes)
-    return end - position, next_offset
+    if end > position or not minimum_one:
+        return end - position, next_offset
+    first = read_header(segment.open_log().read(HEADER_SIZE, position))
+    return first.size, first.next_offset
 
 
 def _locate(log: Log, offset: int) -> tuple[Segment, int, int] | None:

@@ -164,15 +164,17 @@ class Segment:
     def boundary_before(self, position: int, limit: int) -> tuple[int, int]:
         """(end, next offset) of the last whole batch that begins at or after ``position`` and ends by ``limit``.
 
-        ``limit`` lies at or behind the end of the first batch.
+        Where not even the first one does, ``position`` and that batch's base offset.
         """
         self.open_indexes()
         start = max(position, self.offset_index.position_up_to(limit))
         end, next_offset = start, -1
-        for found, header in scan_headers(self.open_log(), start, limit):
+        for found, header in scan_headers(self.open_log(), start, self.size):
+            if found + header.size > limit:
+                return end, next_offset if next_offset >= 0 else header.base_offset
             end, next_offset = found + header.size, header.next_offset
-        if next_offset < 0:  # the indexed batch itself goes beyond the limit
-            next_offset = read_header(self.open_log().read(HEADER_SIZE, start)).base_offset
+        if next_offset < 0:
+            next_offset = read_header(self.open_log().read(HEADER_SIZE, start)).base_offset  # which says what is wrong
         return end, next_offset
 
     def largest_timestamp(self) -> int:
