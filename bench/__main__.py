@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench import report, suite, systems
+from bench import memory, report, suite, systems
 
 PARTS = ("compare", "fsync", "raw", "life", "groups")
 
@@ -37,18 +37,31 @@ def main() -> None:
     parser.add_argument("--no-kafka", action="store_true")
     parser.add_argument("--write", action="store_true", help="write docs/PERFORMANCE.md (the default without a part)")
     parser.add_argument(
-        "--fill", action="store_true", help="touch the machine's memory first, so that nobody pays for its first use"
+        "--hold",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="touch the machine's free memory first, so that no broker pays for that; takes a minute or two",
     )
     options = parser.parse_args()
     reason = None if options.no_kafka else systems.unavailable()
     if reason is not None:
         say(f"Kafka is left out: {reason}")
-    if options.fill:
-        say("filling memory with page cache")
-        systems.fill_page_cache()
     kinds = suite.default_systems(kafka=not options.no_kafka and reason is None)
     parts = [options.part] if options.part else list(PARTS)
     sections = [report.stamp(options.rounds, " ".join(["python -m bench", *sys.argv[1:]]))]
+    with memory.held(options.hold, say):
+        outcomes = measure(parts, kinds, options, sections)
+    print("\n\n".join(sections))
+    if options.write or options.part is None:
+        report.write(sections)
+        if len(kinds) > 1 and outcomes:
+            report.plot(outcomes)
+
+
+def measure(
+    parts: list[str], kinds: list[type[systems.System]], options: argparse.Namespace, sections: list[str]
+) -> list[suite.Outcome]:
+    """Adds a section for each part; returns what has been compared."""
     outcomes: list[suite.Outcome] = []
     if "compare" in parts:
         outcomes += compared(kinds, suite.rows(options.scale), options, fsync=False)
@@ -62,11 +75,7 @@ def main() -> None:
         sections.append(report.pairs(suite.group_lives(kinds, options.partitions, options.rounds, say)))
     if "raw" in parts:
         sections.append(report.costs(suite.broker_cost(options.scale, say)))
-    print("\n\n".join(sections))
-    if options.write or options.part is None:
-        report.write(sections)
-        if len(kinds) > 1 and outcomes:
-            report.plot(outcomes)
+    return outcomes
 
 
 def compared(

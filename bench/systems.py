@@ -166,23 +166,6 @@ def unavailable() -> str | None:
     return None
 
 
-def fill_page_cache(leave_mb: int = 3000) -> None:
-    """Reads a sparse file until little memory is free; the file stays, or its pages would go.
-
-    A virtual machine whose host gives memory out at the first touch pays for that touch, here 3.4 ms CPU per MB: page
-    cache that grows into untouched memory would be charged to whichever broker writes. Recycled memory costs nothing.
-    """
-    path = Path(tempfile.gettempdir()) / "bench-fill"
-    with open(path, "w+b") as sparse:
-        sparse.truncate(1 << 40)
-        while _free_mb() > leave_mb and sparse.read(64 << 20):
-            pass
-
-
-def _free_mb() -> int:
-    return int(Path("/proc/meminfo").read_text().split("MemFree:")[1].split()[0]) // 1024
-
-
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
