@@ -3,8 +3,8 @@
 The host of a virtual machine may take free memory back, in whole blocks (2 MB where it is told of them by virtio's free
 page reporting). Touching such memory again costs CPU, here 4.4 ms per MB, ten times the first touch of any page, and it
 is charged to whoever writes: page cache that grows into it makes a broker's bytes three times as dear in one run as
-in the next. So before a measurement the free memory is touched once, and let go again but for one page in each 128 KB:
-what is free then is free in pieces too small to be taken back.
+in the next. So before a measurement the free memory is touched once, and let go again but for one page in each MB: what
+is free then is free in pieces too small to be taken back.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 PAGE = mmap.PAGESIZE
-BLOCK = 128 << 10
+BLOCK = 1 << 20
 PIECE = 256 << 20
 LEFT_FREE = 1500 << 20
 MOST_HELD = 20 << 30

@@ -16,6 +16,7 @@ from bench.systems import Barnabas, Kafka, System
 PARTITIONS = 8
 MESSAGE = 100
 RUNS_FOR_LATENCY = 6
+RUNS_OF_CONSUMERS = 3
 Values = dict[str, float]
 Measure = Callable[[System, int], Values]
 
@@ -29,8 +30,8 @@ class Row:
     goals: dict[str, tuple[str, float]]
     note: str = ""
     repeats: int = 1
-    """Runs of each system in a round, in turn: the machine stands still for 10 ms now and then, and a percentile of a
-    few long runs is a matter of where that falls."""
+    """Runs of each system in a round, in turn. The machine stands still for 10 ms now and then, and a percentile of a
+    few long runs is a matter of where that falls; consumers differ by a third from one run of a second to the next."""
 
 
 @dataclass
@@ -109,7 +110,12 @@ def rows(scale: float) -> list[Row]:
     quicker = {"p50 ms": ("<=", 0.9), "p99 ms": ("<=", 0.9)}
     return [
         Row("produce 100 B, 64 KB batches", _produce(65536, "none", scale), faster),
-        Row("consume 100 B, 64 KB batches", _consume(scale), {"msg/s": (">=", 1.0), "CPU ms/MB": ("<=", 0.8)}),
+        Row(
+            "consume 100 B, 64 KB batches",
+            _consume(scale),
+            {"msg/s": (">=", 1.0), "CPU ms/MB": ("<=", 0.8)},
+            repeats=RUNS_OF_CONSUMERS,
+        ),
         Row("produce 100 B, 1 MB batches", _produce(1_000_000, "none", scale), {}),
         Row(
             "produce 100 B, 64 KB batches, lz4",

@@ -20,7 +20,7 @@ from msgspec import Struct, field
 from barnabas.net.api import Apis, Exchange
 from barnabas.net.connection import Connection
 from barnabas.net.courtesy import Courtesy
-from barnabas.net.outbox import PIECE_BYTES
+from barnabas.net.outbox import PIECE_BYTES, SMALL_REPLY
 
 SCRATCH_BYTES = 256 << 10
 ACCEPT_PAUSE_S = 0.1
@@ -76,7 +76,7 @@ class Listener:
         self.apis = apis
         self.limits = limits
         self.read_ahead = read_ahead
-        self.sendfile = sendfile
+        self._sendfile = sendfile
         self.scratch_view = memoryview(bytearray(SCRATCH_BYTES))
         self.pieces = memoryview(bytearray(PIECE_BYTES))
         """For those parts of files that are copied: one at a time."""
@@ -148,6 +148,12 @@ class Listener:
         self.limits.per_ip[peer] += 1
         is_local = sock.getsockname()[0] == peer
         self.limits.open.add(Connection(self, sock, peer, is_local=is_local))
+
+    def copied_bytes(self, *, is_local: bool) -> int:
+        """Up to how many bytes of a reply are copied; more go by sendfile."""
+        if not self._sendfile:
+            return 1 << 62
+        return SMALL_REPLY if is_local else 0
 
     # Watching
 
