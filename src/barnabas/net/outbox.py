@@ -30,13 +30,15 @@ class Sent(Enum):
 
 
 class Outbox:
-    __slots__ = ("_chunks", "_copied_bytes", "_fd", "_scratch", "size")
+    __slots__ = ("_chunks", "_copied_bytes", "_fd", "_is_large", "_scratch", "size")
 
     def __init__(self, fd: int, scratch: memoryview, copied_bytes: int) -> None:
-        """File ranges are copied through ``scratch`` while no more than ``copied_bytes`` are left to send."""
+        """File ranges go by sendfile, or by way of ``scratch`` where no more than ``copied_bytes`` are to be sent."""
         self._fd = fd
         self._scratch = scratch
         self._copied_bytes = copied_bytes
+        self._is_large = False
+        """More than is copied has been put in since it was last empty."""
         self._chunks: deque[Any] = deque()
         self.size = 0
         """Bytes that are not sent yet. File ranges count by their size."""
@@ -48,6 +50,8 @@ class Outbox:
     def put(self, chunks: Iterable[Any], size: int) -> None:
         self._chunks.extend(chunks)
         self.size += size
+        if self.size > self._copied_bytes:
+            self._is_large = True
 
     def put_reply(self, reply: bytes) -> None:
         self._chunks.append(reply)
@@ -70,6 +74,7 @@ class Outbox:
                     return Sent.NOT_CACHED
         except (BlockingIOError, InterruptedError):
             return Sent.SOCKET_FULL
+        self._is_large = False
         return Sent.ALL
 
     def _took(self, count: int) -> None:
@@ -101,7 +106,7 @@ class Outbox:
             if data is None:
                 return False
             self._chunks[0] = data
-        elif self.size <= self._copied_bytes:
+        elif not self._is_large:
             piece = _read_piece(chunk, self._scratch[: chunk.size])
             if piece is None:
                 return False
