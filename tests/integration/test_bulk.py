@@ -63,7 +63,7 @@ def test_a_buffer_widens_while_whole_frames_fill_it(
         one = frame(produce_request(topic, MANY), 9, 0)
         before = limits.buffered_bytes
         raw.send_bytes(one[:-10])
-        wait_until(lambda: limits.buffered_bytes == before + 2 * (len(one)), "a buffer for two frames")
+        wait_until(lambda: limits.buffered_bytes == before + 2 * len(one), "a buffer for two frames")
         # The frame's end and a part of the next: the buffer is filled by one whole frame and what has come of another.
         count = 4 * WIDEST_BUFFER // len(one)
         raw.send_bytes(one[-10:] + one * (count - 1))

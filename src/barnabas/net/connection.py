@@ -389,12 +389,13 @@ class Connection:
             return
         if sent is Sent.SOCKET_FULL:
             self._wait_writable()
-        elif sent is Sent.NOT_CACHED:
-            self._waiting_for_disk = True
-            self._listener.read_ahead(self._out.first, self._on_read_ahead)
-        elif self._writing:
+            return
+        if self._writing:  # a socket with room would call for nothing while the disk is waited for
             self._writing = False
             self._loop.remove_writer(self._fd)
+        if sent is Sent.NOT_CACHED:
+            self._waiting_for_disk = True
+            self._listener.read_ahead(self._out.first, self._on_read_ahead)
 
     def _on_read_ahead(self) -> None:
         self._waiting_for_disk = False

@@ -143,10 +143,11 @@ class Listener:
             sock.close()
             return
         sock.setblocking(False)
+        is_local = False
         with contextlib.suppress(OSError):  # macOS refuses it for a peer that is gone already
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            is_local = sock.getsockname()[0] == peer
         self.limits.per_ip[peer] += 1
-        is_local = sock.getsockname()[0] == peer
         self.limits.open.add(Connection(self, sock, peer, is_local=is_local))
 
     def copied_bytes(self, *, is_local: bool) -> int:
