@@ -23,6 +23,9 @@ from barnabas.wire.api.fetch import (
 )
 
 READ_COMMITTED = 1
+SCRAP_BYTES = 64 << 10
+"""A reply is full where less than this is left of its limit, or a sixteenth of the limit: to find that no batch of a
+partition fits costs as much as to find those that do."""
 
 
 def handle(broker: Broker, exchange: Request, request: FetchRequest) -> FetchResponse | None:
@@ -41,13 +44,24 @@ def handle(broker: Broker, exchange: Request, request: FetchRequest) -> FetchRes
 class _Fetch:
     """One fetch, from its first look at the partitions to its answer."""
 
-    __slots__ = ("_broker", "_committed_only", "_context", "_exchange", "_request", "_results", "_total", "_urgent")
+    __slots__ = (
+        "_broker",
+        "_by_replica",
+        "_committed_only",
+        "_context",
+        "_exchange",
+        "_request",
+        "_results",
+        "_total",
+        "_urgent",
+    )
 
     def __init__(self, broker: Broker, exchange: Request, request: FetchRequest, context: FetchContext) -> None:
         self._broker = broker
         self._exchange = exchange
         self._request = request
         self._context = context
+        self._by_replica = max(request.replica_id, request.replica_state.replica_id) >= 0
         self._committed_only = request.isolation_level == READ_COMMITTED
         self._results: list[tuple[Target, PartitionData, Partition | None]] = []
         self._total = 0
@@ -57,7 +71,8 @@ class _Fetch:
     # Reading
 
     def read(self) -> None:
-        left = min(self._request.max_bytes, self._broker.settings.fetch_max_bytes)
+        limit = min(self._request.max_bytes, self._broker.settings.fetch_max_bytes)
+        full = limit - min(limit >> 4, SCRAP_BYTES)
         self._results.clear()
         self._total = 0
         for target in self._context.targets:
@@ -65,7 +80,8 @@ class _Fetch:
             partition = None
             try:
                 partition = self._find(target)
-                self._total += self._read_partition(partition, target, data, left - self._total)
+                left = limit - self._total if self._total <= full else 0
+                self._total += self._read_partition(partition, target, data, left)
             except ApiError as problem:
                 self._refuse(data, partition, problem)
             self._results.append((target, data, partition))
@@ -80,7 +96,7 @@ class _Fetch:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
         if partition is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if max(self._request.replica_id, self._request.replica_state.replica_id) >= 0:
+        if self._by_replica:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "no other broker replicates this partition")
         return partition
 
