@@ -46,6 +46,7 @@ public class Streams {
             }
         }
         if (!Map.of("alpha", 500L, "beta", 300L, "gamma", 100L).equals(counts)) throw new AssertionError(counts.toString());
+        System.out.println("ok words are counted through a changelog and a repartition topic");
         System.out.println("all ok");
         System.exit(0);
     }
