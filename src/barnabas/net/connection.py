@@ -75,7 +75,7 @@ class Connection:
         self._in_flight: deque[Exchange] = deque()
         self._stopped_by: Exchange | None = None
         """The parked request that stops parsing."""
-        self._out = Outbox(sock, listener.pieces, listener.copied_bytes(is_local=is_local))
+        self._out = Outbox(self._fd, listener.pieces, listener.copied_bytes(is_local=is_local))
         self._reading = True
         self._writing = False
         self._handling = False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections import deque
 from collections.abc import Iterable
 from enum import Enum, auto
@@ -22,8 +21,6 @@ MAX_GATHERED = 64
 
 IN_MEMORY = (bytes, bytearray, memoryview)
 
-_MORE_FOLLOWS = getattr(socket, "MSG_MORE", 0)
-
 
 class Sent(Enum):
     ALL = auto()
@@ -33,12 +30,11 @@ class Sent(Enum):
 
 
 class Outbox:
-    __slots__ = ("_chunks", "_copied_bytes", "_fd", "_is_large", "_scratch", "_socket", "size")
+    __slots__ = ("_chunks", "_copied_bytes", "_fd", "_is_large", "_scratch", "size")
 
-    def __init__(self, sock: socket.socket, scratch: memoryview, copied_bytes: int) -> None:
+    def __init__(self, fd: int, scratch: memoryview, copied_bytes: int) -> None:
         """File ranges go by sendfile, or by way of ``scratch`` where no more than ``copied_bytes`` are to be sent."""
-        self._socket = sock
-        self._fd = sock.fileno()
+        self._fd = fd
         self._scratch = scratch
         self._copied_bytes = copied_bytes
         self._is_large = False
@@ -101,9 +97,6 @@ class Outbox:
                     break
                 chunks[position] = chunk
             gathered.append(chunk)
-        if self._is_large and len(gathered) < len(chunks):  # a few bytes: no packet of their own, which wakes the peer
-            self._took(self._socket.sendmsg(gathered, (), _MORE_FOLLOWS))
-            return
         self._took(os.writev(self._fd, gathered) if len(gathered) > 1 else os.write(self._fd, gathered[0]))
 
     def _send_range(self, chunk: Any) -> bool:

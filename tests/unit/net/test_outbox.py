@@ -71,7 +71,7 @@ def drain(outbox: Outbox, peers: Peers) -> bytes:
 
 
 def test_a_reply_that_fits_is_out_at_once(peers: Peers) -> None:
-    outbox = Outbox(peers.ours, SCRATCH, 0)
+    outbox = Outbox(peers.ours.fileno(), SCRATCH, 0)
     outbox.put_reply(b"reply")
     assert outbox.size == 5
     assert outbox.send() is Sent.ALL
@@ -91,7 +91,7 @@ pieces = st.one_of(
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_everything_comes_out_in_order(file: File, way: tuple[memoryview, int], chosen: list[Any]) -> None:
     peers = Peers()
-    outbox = Outbox(peers.ours, *way)
+    outbox = Outbox(peers.ours.fileno(), *way)
     expected, got = bytearray(), bytearray()
     for number, piece in enumerate(chosen):
         if isinstance(piece, tuple):
@@ -134,7 +134,7 @@ def test_a_range_on_the_disk_is_waited_for_and_nothing_overtakes_it(
     peers: Peers, file: File, way: tuple[memoryview, int], size: int
 ) -> None:
     cold: Any = Cold(file)
-    outbox = Outbox(peers.ours, *way)
+    outbox = Outbox(peers.ours.fileno(), *way)
     chunk = FileRange(cold, 10, size)
     outbox.put([b"head", chunk, b"tail"], size + 8)
     assert outbox.send() is Sent.NOT_CACHED
@@ -146,7 +146,7 @@ def test_a_range_on_the_disk_is_waited_for_and_nothing_overtakes_it(
 
 def test_a_range_that_was_read_ahead_and_is_gone_again_is_sent_all_the_same(peers: Peers, file: File) -> None:
     cold: Any = Cold(file)
-    outbox = Outbox(peers.ours, SCRATCH, ALL)
+    outbox = Outbox(peers.ours.fileno(), SCRATCH, ALL)
     outbox.put([FileRange(cold, 10, COPY_LIMIT + 1, is_hot=True)], COPY_LIMIT + 1)
     assert drain(outbox, peers) == CONTENT[10 : 11 + COPY_LIMIT]
 
@@ -156,14 +156,14 @@ def test_a_range_that_was_read_ahead_and_is_gone_again_is_sent_all_the_same(peer
 def test_a_file_that_ends_too_early_is_an_error(
     peers: Peers, file: File, way: tuple[memoryview, int], size: int
 ) -> None:
-    outbox = Outbox(peers.ours, *way)
+    outbox = Outbox(peers.ours.fileno(), *way)
     outbox.put([FileRange(file, len(CONTENT) - 500, size, is_hot=True)], size)
     with pytest.raises(DiskError, match="ends before"):
         drain(outbox, peers)
 
 
 def test_a_peer_that_is_gone_is_an_error(peers: Peers) -> None:
-    outbox = Outbox(peers.ours, SCRATCH, 0)
+    outbox = Outbox(peers.ours.fileno(), SCRATCH, 0)
     outbox.put_reply(b"x")
     peers.theirs.close()
     with pytest.raises(OSError, match=r"Broken pipe|reset"):

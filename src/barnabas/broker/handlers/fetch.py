@@ -24,8 +24,8 @@ from barnabas.wire.api.fetch import (
 
 READ_COMMITTED = 1
 SCRAP_BYTES = 64 << 10
-"""A reply is full where less than this is left of its limit, or a sixteenth of the limit: to find that no batch of a
-partition fits costs as much as to find those that do."""
+"""A reply is full where less than this is left of its limit, or less than a sixteenth of a small one: to find that no
+batch of a partition fits costs as much as to find those that do."""
 
 
 def handle(broker: Broker, exchange: Request, request: FetchRequest) -> FetchResponse | None:
