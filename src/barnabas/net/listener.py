@@ -26,6 +26,9 @@ SCRATCH_BYTES = 256 << 10
 ACCEPT_PAUSE_S = 0.1
 MAX_ACCEPTS_AT_ONCE = 64
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_TCP_CONGESTION: int | None = getattr(socket, "TCP_CONGESTION", None)
+_UNPACED = b"reno"
+"""In every Linux kernel, and open to every user."""
 
 ReadAhead = Callable[[Any, Callable[[], None]], None]
 """Reads a file range off the loop, then calls back on it."""
@@ -147,6 +150,8 @@ class Listener:
         with contextlib.suppress(OSError):  # macOS refuses it for a peer that is gone already
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             is_local = sock.getsockname()[0] == peer
+        if is_local:
+            _send_unpaced(sock)
         self.limits.per_ip[peer] += 1
         self.limits.open.add(Connection(self, sock, peer, is_local=is_local))
 
@@ -217,3 +222,13 @@ class Listener:
             self._sweep.cancel()
         for connection in [each for each in self.limits.open if each.listener_name == self.name]:
             connection.close()
+
+
+def _send_unpaced(sock: socket.socket) -> None:
+    """Between two processes of a machine there is no path to be careful with.
+
+    Where the machine's choice is BBR, large replies would leave at the pace of a timer, at twice the CPU.
+    """
+    if _TCP_CONGESTION is not None:
+        with contextlib.suppress(OSError):  # the kernel's own choice then stays
+            sock.setsockopt(socket.IPPROTO_TCP, _TCP_CONGESTION, _UNPACED)
