@@ -1,11 +1,12 @@
 """How much a fetch brings: its own limit, the broker's, each partition's, and always enough to go on.
 
 Kafka's rules (KIP-74): limits count in whole batches; the first batch of a reply comes even where it is larger than
-every limit; partitions are filled in the order asked for.
+every limit; partitions are filled in the order asked for. A client on the broker's own machine gets less at a time.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -19,6 +20,8 @@ BATCHES = 10
 BATCH = batch(b"v" * 1000)
 SIZE = len(BATCH)
 BROKERS_LIMIT = 35 * SIZE
+LOCAL_BYTES = 5 * SIZE
+ANOTHER_ADDRESS = "127.0.0.2"
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +32,10 @@ def client() -> Iterator[Raw]:
 
 @pytest.fixture
 def topic(client: Raw, new_topic: Callable[[], str]) -> str:
-    name = new_topic()
+    return filled(client, new_topic())
+
+
+def filled(client: Raw, name: str) -> str:
     client.create(name, PARTITIONS)
     for partition in range(PARTITIONS):
         for _ in range(BATCHES):
@@ -38,11 +44,17 @@ def topic(client: Raw, new_topic: Callable[[], str]) -> str:
 
 
 def sizes(
-    client: Raw, topic: str, max_bytes: int, partition_bytes: int = 1 << 20, order: tuple[int, ...] = (0, 1, 2, 3)
+    client: Raw,
+    topic: str,
+    max_bytes: int,
+    partition_bytes: int = 1 << 20,
+    order: tuple[int, ...] = (0, 1, 2, 3),
+    min_bytes: int = 0,
 ) -> list[int]:
     """Batches that come of each partition, in the order asked for."""
     wanted = [FetchPartition(number, fetch_offset=0, partition_max_bytes=partition_bytes) for number in order]
-    request = FetchRequest(max_wait_ms=0, max_bytes=max_bytes, topics=[FetchTopic(topic, partitions=wanted)])
+    topics = [FetchTopic(topic, partitions=wanted)]
+    request = FetchRequest(max_wait_ms=60_000, min_bytes=min_bytes, max_bytes=max_bytes, topics=topics)
     reply = client.call(request, FetchResponse, FETCH_VERSION).responses[0]
     assert [found.partition_index for found in reply.partitions] == list(order)
     assert all((found.error_code, found.high_watermark) == (0, BATCHES) for found in reply.partitions)
@@ -80,3 +92,59 @@ def test_scraps_of_a_limit_are_not_filled(client: Raw, topic: str) -> None:
     limit = 21 * SIZE
     assert sizes(client, topic, limit) == [10, 10, 0, 0]
     assert sizes(client, topic, limit, order=(2, 3, 0, 1)) == [10, 10, 0, 0]
+
+
+@pytest.fixture(scope="module")
+def near() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(settings={"barnabas.fetch.local.bytes": str(LOCAL_BYTES)}) as broker:
+        yield broker
+
+
+def test_a_client_on_this_machine_gets_no_further_partition_beyond_its_limit(
+    near: EmbeddedBroker, new_topic: Callable[[], str]
+) -> None:
+    with Raw(near.port) as client:
+        topic = filled(client, new_topic())
+        assert sizes(client, topic, 1 << 20) == [10, 0, 0, 0]
+        assert sizes(client, topic, 1 << 20, order=(2, 0, 1, 3)) == [10, 0, 0, 0]
+        assert sizes(client, topic, 1 << 20, partition_bytes=2 * SIZE) == [2, 2, 2, 0]
+        assert sizes(client, topic, 3 * SIZE, partition_bytes=2 * SIZE) == [2, 1, 0, 0]
+
+
+def test_such_a_client_gets_as_much_as_it_wants_to_wait_for(near: EmbeddedBroker, new_topic: Callable[[], str]) -> None:
+    with Raw(near.port) as client:
+        topic = filled(client, new_topic())
+        assert sizes(client, topic, 1 << 20, min_bytes=25 * SIZE) == [10, 10, 10, 0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the addresses above 127.0.0.1 without being told")
+def test_a_client_elsewhere_gets_all_that_it_asks_for(near: EmbeddedBroker, new_topic: Callable[[], str]) -> None:
+    with Raw(near.port, source=ANOTHER_ADDRESS) as client:
+        topic = filled(client, new_topic())
+        assert sizes(client, topic, 1 << 20) == [10, 10, 10, 10]
+
+
+def test_in_a_session_every_partition_gets_its_turn(near: EmbeddedBroker, new_topic: Callable[[], str]) -> None:
+    with Raw(near.port) as client:
+        topic = filled(client, new_topic())
+        at = dict.fromkeys(range(PARTITIONS), 0)
+        changed, session_id, turns = list(at), 0, []
+        for epoch in range(2 * PARTITIONS):
+            wanted = [
+                FetchPartition(number, fetch_offset=at[number], partition_max_bytes=7 * SIZE) for number in changed
+            ]
+            request = FetchRequest(
+                max_wait_ms=0,
+                session_id=session_id,
+                session_epoch=epoch,
+                topics=[FetchTopic(topic, partitions=wanted)],
+            )
+            reply = client.call(request, FetchResponse, FETCH_VERSION)
+            session_id = reply.session_id
+            came = [data for found in reply.responses for data in found.partitions if data.records]
+            changed = [data.partition_index for data in came]
+            for data in came:
+                at[data.partition_index] += len(data.records or b"") // SIZE
+            turns += changed
+        assert turns == [0, 1, 2, 3, 0, 1, 2, 3]
+        assert set(at.values()) == {BATCHES}

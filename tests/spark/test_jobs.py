@@ -12,7 +12,7 @@ import pytest
 
 from barnabas.client.wire import Client
 from barnabas.client.wire.admin import create_topic
-from barnabas.client.wire.data import fetch
+from barnabas.client.wire.data import FetchLimits, fetch
 from barnabas.client.wire.decoding import decode
 from barnabas.model.ids import TopicPartition
 from barnabas.spark.jobs import compare, deadletters, hotkeys, rows
@@ -137,6 +137,19 @@ def in_order(pairs: list[tuple[bytes | None, bytes | None]]) -> dict[bytes | Non
     for key, value in pairs:
         found.setdefault(key, []).append(value)
     return found
+
+
+def test_partitions_of_a_topic_are_read_side_by_side(
+    client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a reply has no room for more than one of them."""
+    for _ in range(3):
+        for partition in range(2):
+            write(client, topic, orders(100), partition=partition, timestamp=now_ms())
+    monkeypatch.setattr(rows, "FETCH", FetchLimits(max_bytes=1, partition_max_bytes=1))  # a batch at a time
+    bounds = rows.bounds_of_topic(client, topic, rows.Period())
+    read = [(piece.partition.partition, piece.next_offset) for piece in rows.of_topic(client, bounds, rows.Period())]
+    assert read == [(0, 100), (1, 100), (0, 200), (1, 200), (0, 300), (1, 300)]
 
 
 def test_a_replay_of_a_period(client: Client, servers: str, topic: str, other: str) -> None:

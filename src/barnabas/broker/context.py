@@ -40,6 +40,10 @@ class Request(Protocol):
     def client_host(self) -> str: ...
 
     @property
+    def is_local(self) -> bool:
+        """The client is on this machine."""
+
+    @property
     def client_software(self) -> str:
         """The name of the client's library; "unknown" where it has not said."""
 

@@ -124,6 +124,10 @@ class Exchange:
         return self.connection.peer
 
     @property
+    def is_local(self) -> bool:
+        return self.connection.is_local
+
+    @property
     def client_software(self) -> str:
         return self.connection.software[0]
 

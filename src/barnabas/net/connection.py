@@ -60,6 +60,8 @@ class Connection:
     def __init__(self, listener: Listener, sock: socket.socket, peer: str, *, is_local: bool = False) -> None:
         self.listener_name = listener.name
         self.peer = peer
+        self.is_local = is_local
+        """The peer has our own address, and so is on this machine."""
         self.is_open = True
         self.software = ("unknown", "unknown")
         """Name and version of the client's library, told in ApiVersions (KIP-511)."""
@@ -75,7 +77,7 @@ class Connection:
         self._in_flight: deque[Exchange] = deque()
         self._stopped_by: Exchange | None = None
         """The parked request that stops parsing."""
-        self._out = Outbox(self._fd, listener.pieces, listener.copied_bytes(is_local=is_local))
+        self._out = Outbox(self._fd, listener.pieces)
         self._reading = True
         self._writing = False
         self._handling = False

@@ -20,7 +20,7 @@ from msgspec import Struct, field
 from barnabas.net.api import Apis, Exchange
 from barnabas.net.connection import Connection
 from barnabas.net.courtesy import Courtesy
-from barnabas.net.outbox import PIECE_BYTES, SMALL_REPLY
+from barnabas.net.outbox import PIECE_BYTES
 
 SCRATCH_BYTES = 256 << 10
 ACCEPT_PAUSE_S = 0.1
@@ -79,10 +79,9 @@ class Listener:
         self.apis = apis
         self.limits = limits
         self.read_ahead = read_ahead
-        self._sendfile = sendfile
         self.scratch_view = memoryview(bytearray(SCRATCH_BYTES))
-        self.pieces = memoryview(bytearray(PIECE_BYTES))
-        """For those parts of files that are copied: one at a time."""
+        self.pieces = None if sendfile else memoryview(bytearray(PIECE_BYTES))
+        """For parts of files, one at a time, where there is no sendfile."""
         self._socket = sock
         self._log = log
         self._accepting = False
@@ -154,12 +153,6 @@ class Listener:
             _send_unpaced(sock)
         self.limits.per_ip[peer] += 1
         self.limits.open.add(Connection(self, sock, peer, is_local=is_local))
-
-    def copied_bytes(self, *, is_local: bool) -> int:
-        """Up to how many bytes of a reply are copied; more go by sendfile."""
-        if not self._sendfile:
-            return 1 << 62
-        return SMALL_REPLY if is_local else 0
 
     # Watching
 

@@ -13,9 +13,7 @@ from barnabas.model.ports import DiskError
 COPY_LIMIT = 128 << 10
 """File ranges up to this are read and sent with their neighbours."""
 PIECE_BYTES = 1 << 20
-"""Larger ranges are sent by sendfile, or copied in pieces of this size."""
-SMALL_REPLY = PIECE_BYTES + (64 << 10)
-"""Replies up to this are copied to peers on this machine: both ends then work in the processor's cache."""
+"""Larger ranges are sent by sendfile, or, where there is none, copied in pieces of this size."""
 SENDFILE_CHUNK = 4 << 20
 MAX_GATHERED = 64
 
@@ -30,15 +28,12 @@ class Sent(Enum):
 
 
 class Outbox:
-    __slots__ = ("_chunks", "_copied_bytes", "_fd", "_is_large", "_scratch", "size")
+    __slots__ = ("_chunks", "_fd", "_scratch", "size")
 
-    def __init__(self, fd: int, scratch: memoryview, copied_bytes: int) -> None:
-        """File ranges go by sendfile, or by way of ``scratch`` where no more than ``copied_bytes`` are to be sent."""
+    def __init__(self, fd: int, scratch: memoryview | None) -> None:
+        """File ranges go by sendfile; by way of ``scratch`` where one is given."""
         self._fd = fd
         self._scratch = scratch
-        self._copied_bytes = copied_bytes
-        self._is_large = False
-        """More than is copied has been put in since it was last empty."""
         self._chunks: deque[Any] = deque()
         self.size = 0
         """Bytes that are not sent yet. File ranges count by their size."""
@@ -50,8 +45,6 @@ class Outbox:
     def put(self, chunks: Iterable[Any], size: int) -> None:
         self._chunks.extend(chunks)
         self.size += size
-        if self.size > self._copied_bytes:
-            self._is_large = True
 
     def put_reply(self, reply: bytes) -> None:
         self._chunks.append(reply)
@@ -74,7 +67,6 @@ class Outbox:
                     return Sent.NOT_CACHED
         except (BlockingIOError, InterruptedError):
             return Sent.SOCKET_FULL
-        self._is_large = False
         return Sent.ALL
 
     def _took(self, count: int) -> None:
@@ -106,7 +98,7 @@ class Outbox:
             if data is None:
                 return False
             self._chunks[0] = data
-        elif not self._is_large:
+        elif self._scratch is not None:
             piece = _read_piece(chunk, self._scratch[: chunk.size])
             if piece is None:
                 return False

@@ -70,7 +70,6 @@ def test_a_socket_with_room_is_not_watched_while_the_disk_is_waited_for(
         loop=loop,
         apis={},
         pieces=memoryview(bytearray(SIZE)),
-        copied_bytes=lambda is_local: 1 << 62,
         now=lambda: 0.0,
         limits=SimpleNamespace(buffered_bytes=0),
         forget=lambda connection: None,

@@ -17,7 +17,7 @@ from barnabas.model.ids import TopicPartition
 
 PEEK = FetchLimits(max_wait_ms=100, partition_max_bytes=64 << 10)
 MOST_PEEKS = 20
-"""Rounds of fetching in which the first unread messages are looked for; beyond, their age is not told."""
+"""Rounds of fetching in a row that find none of the first unread messages; beyond, their age is not told."""
 
 
 def list_groups(states: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
@@ -143,14 +143,15 @@ def _written_at(client: Client, offsets: dict[TopicPartition, int]) -> dict[Topi
     """When the first message at or after each offset was written."""
     found: dict[TopicPartition, int] = {}
     wanted = dict(offsets)
-    for _ in range(MOST_PEEKS):
-        if not wanted:
-            break
+    in_vain = 0
+    while wanted and in_vain < MOST_PEEKS:
+        in_vain += 1
         for fetched in fetch(client, wanted, PEEK):
             decoded = decode(fetched, wanted[fetched.partition])
             if decoded.records:
                 found[fetched.partition] = decoded.records[0].timestamp
                 del wanted[fetched.partition]
+                in_vain = 0
             else:
                 wanted[fetched.partition] = decoded.next_offset
     return found

@@ -71,8 +71,7 @@ class _Fetch:
     # Reading
 
     def read(self) -> None:
-        limit = min(self._request.max_bytes, self._broker.settings.fetch_max_bytes)
-        full = limit - min(limit >> 4, SCRAP_BYTES)
+        limit, full = self._limits()
         self._results.clear()
         self._total = 0
         for target in self._context.targets:
@@ -85,6 +84,15 @@ class _Fetch:
             except ApiError as problem:
                 self._refuse(data, partition, problem)
             self._results.append((target, data, partition))
+
+    def _limits(self) -> tuple[int, int]:
+        """(The most bytes, those beyond which no further partition is read)."""
+        settings = self._broker.settings
+        limit = min(self._request.max_bytes, settings.fetch_max_bytes)
+        full = limit - min(limit >> 4, SCRAP_BYTES)
+        if settings.fetch_local_bytes and self._exchange.is_local:
+            full = min(full, max(settings.fetch_local_bytes, self._request.min_bytes))
+        return limit, full
 
     def _find(self, target: Target) -> Partition:
         partitions = self._broker.partitions

@@ -59,6 +59,7 @@ def of_topic(client: Client, bounds: Bounds, period: Period) -> Iterator[Piece]:
                 continue
             stop = bounds[partition][1]
             read = read_columns(fetched, start, stop, headers=True, read_committed=True)
+            del at[partition]  # to the end: a reply has a limit, and those asked last must get their turn
             at[partition] = read.next_offset
             if read.batch is not None:
                 yield Piece(partition, period.of(read.batch), min(read.next_offset, stop))
