@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from barnabas.broker.handlers import fetch
 from barnabas.testing import EmbeddedBroker
 from barnabas.wire.api.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from tests.reliability.raw import FETCH_VERSION, Raw, batch
@@ -94,44 +95,59 @@ def test_scraps_of_a_limit_are_not_filled(client: Raw, topic: str) -> None:
     assert sizes(client, topic, limit, order=(2, 3, 0, 1)) == [10, 10, 0, 0]
 
 
-@pytest.fixture(scope="module")
-def near() -> Iterator[EmbeddedBroker]:
+@pytest.fixture
+def near(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedBroker]:
+    """For which every client but a new one reads on and on."""
+    monkeypatch.setattr(fetch, "PROMPT_MS", 1 << 40)
     with EmbeddedBroker(settings={"barnabas.fetch.local.bytes": str(LOCAL_BYTES)}) as broker:
         yield broker
 
 
-def test_a_client_on_this_machine_gets_no_further_partition_beyond_its_limit(
-    near: EmbeddedBroker, new_topic: Callable[[], str]
+def test_a_client_on_this_machine_gets_few_partitions_at_a_time_and_all_in_turn(near: EmbeddedBroker) -> None:
+    with Raw(near.port) as client:
+        topic = filled(client, "topic")
+        assert sizes(client, topic, 1 << 20) == [10, 10, 10, 10], "a new one"
+        turns = [sizes(client, topic, 1 << 20) for _ in range(5)]
+        assert turns == [[10, 0, 0, 0], [0, 10, 0, 0], [0, 0, 10, 0], [0, 0, 0, 10], [10, 0, 0, 0]]
+        assert sizes(client, topic, 1 << 20, order=(1, 2, 3, 0)) == [10, 0, 0, 0]
+        assert sizes(client, topic, 1 << 20, order=(2, 3)) == [10, 0]
+        assert sizes(client, topic, 1 << 20, partition_bytes=2 * SIZE) == [2, 2, 0, 2]
+
+
+def test_such_a_client_gets_what_its_own_limits_say_in_the_order_asked_for(near: EmbeddedBroker) -> None:
+    with Raw(near.port) as client:
+        topic = filled(client, "topic")
+        for _ in range(2):
+            assert sizes(client, topic, 3 * SIZE, partition_bytes=2 * SIZE) == [2, 1, 0, 0]
+        assert sizes(client, topic, 1 << 20, min_bytes=25 * SIZE) == [10, 0, 10, 10], "what it wants to wait for"
+
+
+def test_a_client_that_waits_between_fetches_gets_all_that_it_asks_for(
+    near: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(fetch, "PROMPT_MS", -1)
     with Raw(near.port) as client:
-        topic = filled(client, new_topic())
-        assert sizes(client, topic, 1 << 20) == [10, 0, 0, 0]
-        assert sizes(client, topic, 1 << 20, order=(2, 0, 1, 3)) == [10, 0, 0, 0]
-        assert sizes(client, topic, 1 << 20, partition_bytes=2 * SIZE) == [2, 2, 2, 0]
-        assert sizes(client, topic, 3 * SIZE, partition_bytes=2 * SIZE) == [2, 1, 0, 0]
-
-
-def test_such_a_client_gets_as_much_as_it_wants_to_wait_for(near: EmbeddedBroker, new_topic: Callable[[], str]) -> None:
-    with Raw(near.port) as client:
-        topic = filled(client, new_topic())
-        assert sizes(client, topic, 1 << 20, min_bytes=25 * SIZE) == [10, 10, 10, 0]
+        topic = filled(client, "topic")
+        for _ in range(3):
+            assert sizes(client, topic, 1 << 20) == [10, 10, 10, 10]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the addresses above 127.0.0.1 without being told")
-def test_a_client_elsewhere_gets_all_that_it_asks_for(near: EmbeddedBroker, new_topic: Callable[[], str]) -> None:
+def test_a_client_elsewhere_gets_all_that_it_asks_for(near: EmbeddedBroker) -> None:
     with Raw(near.port, source=ANOTHER_ADDRESS) as client:
-        topic = filled(client, new_topic())
-        assert sizes(client, topic, 1 << 20) == [10, 10, 10, 10]
+        topic = filled(client, "topic")
+        for _ in range(3):
+            assert sizes(client, topic, 1 << 20) == [10, 10, 10, 10]
 
 
-def test_in_a_session_every_partition_gets_its_turn(near: EmbeddedBroker, new_topic: Callable[[], str]) -> None:
+def test_in_a_session_every_partition_gets_its_turn(near: EmbeddedBroker) -> None:
     with Raw(near.port) as client:
-        topic = filled(client, new_topic())
+        topic = filled(client, "topic")
         at = dict.fromkeys(range(PARTITIONS), 0)
         changed, session_id, turns = list(at), 0, []
         for epoch in range(2 * PARTITIONS):
             wanted = [
-                FetchPartition(number, fetch_offset=at[number], partition_max_bytes=7 * SIZE) for number in changed
+                FetchPartition(number, fetch_offset=at[number], partition_max_bytes=4 * SIZE) for number in changed
             ]
             request = FetchRequest(
                 max_wait_ms=0,
@@ -145,6 +161,6 @@ def test_in_a_session_every_partition_gets_its_turn(near: EmbeddedBroker, new_to
             changed = [data.partition_index for data in came]
             for data in came:
                 at[data.partition_index] += len(data.records or b"") // SIZE
-            turns += changed
-        assert turns == [0, 1, 2, 3, 0, 1, 2, 3]
+            turns.append(changed)
+        assert turns[:5] == [[0, 1, 2, 3], [0, 1], [2, 3], [0, 1, 2], [3]]
         assert set(at.values()) == {BATCHES}

@@ -32,6 +32,8 @@ class Request(Protocol):
     """Called when the client goes before its parked request is answered."""
     overtaken: Callable[[], object] | None
     """Called when another request of the client waits behind this one, which is parked."""
+    last_fetch: Any
+    """Kept with the connection for the handler of fetches; None at first."""
 
     @property
     def listener(self) -> str: ...

@@ -157,8 +157,9 @@ class BrokerSettings(Settings):
         "barnabas.fetch.local.bytes",
         SettingType.INT,
         1 << 20,
-        "A fetch by a client on the broker's machine is full with this many bytes (or its own min.bytes, if more): the "
-        "rest of its partitions waits for the next fetch. 0 leaves it to fetch.max.bytes, as for all other clients.",
+        "A fetch by a client on the broker's machine that reads on and on is full with this many bytes (or its own "
+        "min.bytes, if more): the rest of its partitions have their turn in the next fetch. 0 leaves it to "
+        "fetch.max.bytes, as for all other clients.",
         at_least(0),
     )
     max_incremental_fetch_session_cache_slots: int = setting(

@@ -128,6 +128,14 @@ class Exchange:
         return self.connection.is_local
 
     @property
+    def last_fetch(self) -> Any:
+        return self.connection.last_fetch
+
+    @last_fetch.setter
+    def last_fetch(self, known: Any) -> None:
+        self.connection.last_fetch = known
+
+    @property
     def client_software(self) -> str:
         return self.connection.software[0]
 

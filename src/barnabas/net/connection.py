@@ -14,7 +14,7 @@ from __future__ import annotations
 import socket
 from collections import deque
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.model.ports import DiskError
 from barnabas.net.api import Api, Exchange, Shortcut
@@ -62,6 +62,8 @@ class Connection:
         self.peer = peer
         self.is_local = is_local
         """The peer has our own address, and so is on this machine."""
+        self.last_fetch: Any = None
+        """What the handler of fetches wants to know of the one before."""
         self.is_open = True
         self.software = ("unknown", "unknown")
         """Name and version of the client's library, told in ApiVersions (KIP-511)."""

@@ -6,8 +6,10 @@ Leader hints: KIP-951.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from barnabas.broker.context import Broker, Request
-from barnabas.broker.fetch_sessions import FetchContext, Target, topic_of
+from barnabas.broker.fetch_sessions import FetchContext, Key, Target, topic_of
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.runtime.partition import Partition
 from barnabas.runtime.purgatory import DelayedFetch
@@ -26,6 +28,16 @@ READ_COMMITTED = 1
 SCRAP_BYTES = 64 << 10
 """A reply is full where less than this is left of its limit, or less than a sixteenth of a small one: to find that no
 batch of a partition fits costs as much as to find those that do."""
+PROMPT_MS = 50
+"""A client that fetches again within this time is reading on and on. Others, librdkafka with its queue full among them,
+wait between fetches: they get all that they ask for."""
+
+
+class LastFetch(NamedTuple):
+    """The last one of a connection that brought records."""
+
+    ended_with: Key
+    at_ms: int
 
 
 def handle(broker: Broker, exchange: Request, request: FetchRequest) -> FetchResponse | None:
@@ -72,9 +84,14 @@ class _Fetch:
 
     def read(self) -> None:
         limit, full = self._limits()
+        targets, start = self._context.targets, 0
+        enough = self._enough_for_a_neighbour()
+        if 0 < enough < full:
+            full, start = enough, self._start()
+        last: Target | None = None
         self._results.clear()
         self._total = 0
-        for target in self._context.targets:
+        for target in targets[start:] + targets[:start] if start else targets:
             data = PartitionData(target.number, aborted_transactions=None, records=b"")
             partition = None
             try:
@@ -84,15 +101,37 @@ class _Fetch:
             except ApiError as problem:
                 self._refuse(data, partition, problem)
             self._results.append((target, data, partition))
+            if data.records:
+                last = target
+        if start:  # told in the order asked for
+            self._results = self._results[-start:] + self._results[:-start]
+        if last is not None and self._exchange.is_local:
+            self._exchange.last_fetch = LastFetch((last.topic, last.number), self._broker.clock.monotonic_ms())
 
     def _limits(self) -> tuple[int, int]:
         """(The most bytes, those beyond which no further partition is read)."""
-        settings = self._broker.settings
-        limit = min(self._request.max_bytes, settings.fetch_max_bytes)
-        full = limit - min(limit >> 4, SCRAP_BYTES)
-        if settings.fetch_local_bytes and self._exchange.is_local:
-            full = min(full, max(settings.fetch_local_bytes, self._request.min_bytes))
-        return limit, full
+        limit = min(self._request.max_bytes, self._broker.settings.fetch_max_bytes)
+        return limit, limit - min(limit >> 4, SCRAP_BYTES)
+
+    def _enough_for_a_neighbour(self) -> int:
+        """A client on this machine that reads on and on is better off with less at a time; 0 for all others."""
+        last: LastFetch | None = self._exchange.last_fetch
+        enough = self._broker.settings.fetch_local_bytes
+        if last is None or not enough or self._broker.clock.monotonic_ms() - last.at_ms > PROMPT_MS:
+            return 0
+        return max(enough, self._request.min_bytes)
+
+    def _start(self) -> int:
+        """Where to begin so that all get their turn: behind what the connection's last fetch ended with.
+
+        Of a session the targets are in such an order. Clients without one should ask in another order each time
+        (KIP-74), but librdkafka asks in the same one after each time that its queue was full.
+        """
+        if self._context.session is None:
+            for index, target in enumerate(self._context.targets):
+                if (target.topic, target.number) == self._exchange.last_fetch.ended_with:
+                    return index + 1
+        return 0
 
     def _find(self, target: Target) -> Partition:
         partitions = self._broker.partitions
