@@ -62,6 +62,7 @@ class _Fetch:
         "_committed_only",
         "_context",
         "_exchange",
+        "_last",
         "_request",
         "_results",
         "_total",
@@ -76,6 +77,8 @@ class _Fetch:
         self._by_replica = max(request.replica_id, request.replica_state.replica_id) >= 0
         self._committed_only = request.isolation_level == READ_COMMITTED
         self._results: list[tuple[Target, PartitionData, Partition | None]] = []
+        self._last: Target | None = None
+        """That gave records, in the order of reading."""
         self._total = 0
         self._urgent = False
         """An error, or something else that the client should learn now."""
@@ -83,12 +86,13 @@ class _Fetch:
     # Reading
 
     def read(self) -> None:
-        limit, full = self._limits()
+        limit = min(self._request.max_bytes, self._broker.settings.fetch_max_bytes)
+        full = limit - min(limit >> 4, SCRAP_BYTES)
         targets, start = self._context.targets, 0
         enough = self._enough_for_a_neighbour()
         if 0 < enough < full:
             full, start = enough, self._start()
-        last: Target | None = None
+        self._last = None
         self._results.clear()
         self._total = 0
         for target in targets[start:] + targets[:start] if start else targets:
@@ -102,16 +106,9 @@ class _Fetch:
                 self._refuse(data, partition, problem)
             self._results.append((target, data, partition))
             if data.records:
-                last = target
+                self._last = target
         if start:  # told in the order asked for
             self._results = self._results[-start:] + self._results[:-start]
-        if last is not None and self._exchange.is_local:
-            self._exchange.last_fetch = LastFetch((last.topic, last.number), self._broker.clock.monotonic_ms())
-
-    def _limits(self) -> tuple[int, int]:
-        """(The most bytes, those beyond which no further partition is read)."""
-        limit = min(self._request.max_bytes, self._broker.settings.fetch_max_bytes)
-        return limit, limit - min(limit >> 4, SCRAP_BYTES)
 
     def _enough_for_a_neighbour(self) -> int:
         """A client on this machine that reads on and on is better off with less at a time; 0 for all others."""
@@ -231,6 +228,9 @@ class _Fetch:
     def response(self) -> FetchResponse:
         context = self._context
         results = self._results
+        if self._last is not None and self._exchange.is_local:
+            ended_with = (self._last.topic, self._last.number)
+            self._exchange.last_fetch = LastFetch(ended_with, self._broker.clock.monotonic_ms())
         if context.session is not None:
             if context.incremental:
                 results = [result for result in results if self._is_news(result[0], result[1])]
