@@ -1,6 +1,6 @@
 /* A load generator on librdkafka, so that the client's own cost is that of C.
  *
- *   client produce  SERVERS TOPIC PARTITIONS COUNT SIZE BATCH_BYTES CODEC ACKS
+ *   client produce  SERVERS TOPIC PARTITIONS COUNT SIZE BATCH_BYTES CODEC ACKS    ACKS may be "idempotent"
  *   client consume  SERVERS TOPIC PARTITIONS COUNT
  *   client requests SERVERS TOPIC COUNT SIZE            one message per request, five in flight
  *   client rate     SERVERS TOPIC COUNT SIZE RATE ACKS  latency at a steady rate, linger 0
@@ -93,7 +93,10 @@ static rd_kafka_t *client(int kind, rd_kafka_conf_t *conf, const char *servers) 
 static rd_kafka_conf_t *producer_conf(const char *acks) {
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
     rd_kafka_conf_set_dr_msg_cb(conf, delivered);
-    set(conf, "acks", acks);
+    if (!strcmp(acks, "idempotent"))
+        set(conf, "enable.idempotence", "true"); /* and with it acks=all and five requests in flight */
+    else
+        set(conf, "acks", acks);
     set(conf, "queue.buffering.max.messages", "500000");
     set(conf, "queue.buffering.max.kbytes", "262144");
     return conf;

@@ -52,11 +52,11 @@ class Outcome:
         return ratio >= goal[1] if goal[0] == ">=" else ratio <= goal[1]
 
 
-def _produce(batch_bytes: int, codec: str, scale: float) -> Measure:
+def _produce(batch_bytes: int, codec: str, scale: float, acks: str = "1") -> Measure:
     def measure(system: System, round_number: int) -> Values:
         count = int(3_000_000 * scale)
-        topic = f"produce-{batch_bytes}-{codec}-{round_number}"
-        result = rdkafka.run(system, "produce", topic, PARTITIONS, count, MESSAGE, batch_bytes, codec, "1")
+        topic = f"produce-{batch_bytes}-{codec}-{acks}-{round_number}"
+        result = rdkafka.run(system, "produce", topic, PARTITIONS, count, MESSAGE, batch_bytes, codec, acks)
         return {"msg/s": result.rate, "CPU ms/MB": result.cpu_ms_per_mb(MESSAGE)}
 
     return measure
@@ -65,7 +65,7 @@ def _produce(batch_bytes: int, codec: str, scale: float) -> Measure:
 def _consume(scale: float) -> Measure:
     def measure(system: System, round_number: int) -> Values:
         count = int(3_000_000 * scale)
-        result = rdkafka.run(system, "consume", f"produce-65536-none-{round_number}", PARTITIONS, count)
+        result = rdkafka.run(system, "consume", f"produce-65536-none-1-{round_number}", PARTITIONS, count)
         return {"msg/s": result.rate, "CPU ms/MB": result.cpu_ms_per_mb(MESSAGE)}
 
     return measure
@@ -125,6 +125,8 @@ def rows(scale: float) -> list[Row]:
             "Kafka decompresses and checks every record of a compressed batch; Barnabas its header, checksum and count",
             repeats=SHORT_RUNS,
         ),
+        Row("produce 100 B, 64 KB batches, idempotent", _produce(65536, "none", scale, "idempotent"), {}),
+        Row("produce 100 B, 64 KB batches, lz4, idempotent", _produce(65536, "lz4", scale, "idempotent"), {}),
         Row(
             "one message per request, 5 in flight",
             _requests(scale),

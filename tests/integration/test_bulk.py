@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from barnabas.net.connection import WIDENED_BYTES, WIDEST_BUFFER
-from barnabas.net.courtesy import MANY_RECORDS, PATIENCE, Courtesy
+from barnabas.net.courtesy import MANY_RECORDS, PATIENCE, WINDOW, Courtesy
 from barnabas.net.listener import ConnectionLimits
 from barnabas.testing import EmbeddedBroker
 from tests.reliability.raw import Raw, batch, frame, produce_request, wait_until
@@ -34,6 +34,12 @@ def yields(limits: ConnectionLimits) -> list[None]:
     return seen
 
 
+def send_together(raw: Raw, topic: str, count: int) -> None:
+    raw.send_bytes(frame(produce_request(topic, batch()), 9, 0) * count)
+    for _ in range(count):
+        raw.receive_frame()
+
+
 @pytest.mark.parametrize("flush_messages", ["1", str(1 << 62)])  # the ordinary way, and the shortcut
 def test_way_is_given_while_nothing_but_large_batches_come(
     broker: EmbeddedBroker, yields: list[None], new_topic: Callable[[], str], flush_messages: str
@@ -41,6 +47,7 @@ def test_way_is_given_while_nothing_but_large_batches_come(
     topic = new_topic()
     with Raw(broker.port) as bulk, Raw(broker.port) as other:
         bulk.create(topic, flush_messages=flush_messages)
+        send_together(bulk, topic, WINDOW + 1)
         for _ in range(PATIENCE):
             bulk.produce(topic, MANY)
         assert not yields
@@ -52,6 +59,18 @@ def test_way_is_given_while_nothing_but_large_batches_come(
             bulk.produce(topic, MANY)
             other.produce(topic)
         assert not yields
+
+
+def test_whoever_waits_for_answers_is_not_made_to_wait(
+    broker: EmbeddedBroker, yields: list[None], new_topic: Callable[[], str]
+) -> None:
+    topic = new_topic()
+    with Raw(broker.port) as bulk:
+        bulk.create(topic)
+        send_together(bulk, topic, WINDOW)
+        for _ in range(2 * PATIENCE):
+            bulk.produce(topic, MANY)
+    assert not yields
 
 
 def test_a_buffer_widens_while_whole_frames_fill_it(

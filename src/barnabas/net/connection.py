@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.model.ports import DiskError
 from barnabas.net.api import Api, Exchange, Shortcut
+from barnabas.net.courtesy import WINDOW
 from barnabas.net.outbox import Outbox, Sent
 from barnabas.wire import codec, header
 from barnabas.wire.reading import Reader
@@ -87,6 +88,8 @@ class Connection:
         """That the requests being handled have brought."""
         self._is_bulk = False
         """The last requests brought many."""
+        self._runs_ahead = False
+        """The peer has had more requests in flight than those have who wait for our answers."""
         self._waiting_for_disk = False
         self._familiar: _Familiar | None = None
         """What the last request for data was."""
@@ -101,8 +104,8 @@ class Connection:
     # Receiving
 
     def _on_readable(self) -> None:
-        if self._is_bulk:
-            self._listener.limits.courtesy.give_way()
+        if self._is_bulk and self._runs_ahead:
+            self._listener.limits.courtesy.give_way(self._socket if self.is_local else None)
         own = self._buffer is not None
         view = self._view if own else self._listener.scratch_view
         if own and self._end == len(view):
@@ -197,8 +200,13 @@ class Connection:
     # Handling
 
     def _handle_frames(self, view: memoryview, start: int, end: int) -> int:
-        """Handles whole frames; returns where the first one that is not handled begins."""
-        first = start
+        """Handles whole frames; returns where the first one that is not handled begins.
+
+        Of several, the first is answered before the others are looked at, and then whenever their number has doubled:
+        a peer that waits for answers before it sends on would otherwise be idle while we work, and we while it does.
+        To one that does not wait, all go out together.
+        """
+        handled = 0
         self._records = 0
         self._handling = True
         try:
@@ -213,10 +221,15 @@ class Connection:
                     break
                 self._handle(view, start + 4, stop)
                 start = stop
+                handled += 1
+                if start < end and not self._runs_ahead and not handled & (handled - 1):
+                    self._send_ready()
         finally:
             self._handling = False
-        if start != first:
+        if handled:
             self._is_bulk = self._listener.limits.courtesy.is_bulk(self._records)
+            if handled > WINDOW:
+                self._runs_ahead = True
         if self.is_open:
             self._send_ready()
             if self._stopped_by is not None and start < end and self._stopped_by.overtaken is not None:

@@ -1,4 +1,4 @@
-"""What a connection asks of the loop: to be called only when there is something to do."""
+"""When a connection sends, and what it asks of the loop: to be called only when there is something to do."""
 
 from __future__ import annotations
 
@@ -9,11 +9,17 @@ from typing import Any
 
 import pytest
 
+from barnabas.net.api import Api
 from barnabas.net.connection import Connection
+from barnabas.net.courtesy import WINDOW, Courtesy
 from barnabas.net.outbox import COPY_LIMIT
 from barnabas.storage.reading import FileRange
+from barnabas.wire import header
+from barnabas.wire.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tests.reliability.raw import frame
 
 SIZE = COPY_LIMIT + 1
+ANSWER = b"".join(header.frame_response(ApiVersionsResponse(), 0, 1))
 
 
 class Loop:
@@ -60,21 +66,69 @@ def sockets() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield ours, theirs
 
 
+def listener_of(loop: Loop, **more: Any) -> Any:
+    return SimpleNamespace(
+        name="PLAINTEXT",
+        loop=loop,
+        apis={},
+        pieces=memoryview(bytearray(SIZE)),
+        scratch_view=memoryview(bytearray(SIZE)),
+        now=lambda: 0.0,
+        limits=SimpleNamespace(buffered_bytes=0, max_frame_bytes=SIZE, courtesy=Courtesy()),
+        forget=lambda connection: None,
+        **more,
+    )
+
+
+def test_of_requests_that_come_together_the_first_are_answered_before_the_last_are_handled(
+    sockets: tuple[socket.socket, socket.socket],
+) -> None:
+    ours, theirs = sockets
+    seen: list[int] = []
+
+    def handle(exchange: Any, request: ApiVersionsRequest) -> ApiVersionsResponse:
+        seen.append(answers_waiting())
+        return ApiVersionsResponse()
+
+    def answers_waiting() -> int:
+        try:
+            return len(theirs.recv(1 << 20, socket.MSG_PEEK)) // len(ANSWER)
+        except BlockingIOError:
+            return 0
+
+    def answered_when_handled(count: int) -> list[int]:
+        """How many answers the peer had when each of so many requests was handled."""
+        seen.clear()
+        theirs.sendall(frame(ApiVersionsRequest(), 0) * count)
+        loop.readers[ours.fileno()]()
+        assert len(theirs.recv(1 << 20)) == count * len(ANSWER)
+        return seen
+
+    loop = Loop()
+    listener = listener_of(loop)
+    listener.apis[18] = Api(
+        key=18,
+        name="ApiVersions",
+        min_version=0,
+        max_version=0,
+        load=lambda: (ApiVersionsRequest, handle, lambda version: None),
+    )
+    connection = Connection(listener, ours, "127.0.0.1")
+    assert answered_when_handled(1) == [0]
+    assert answered_when_handled(3) == [0, 1, 2]
+    assert answered_when_handled(WINDOW) == [0, 1, 2, 2, 4]
+    assert answered_when_handled(9) == [0, 1, 2, 2, 4, 4, 4, 4, 8]
+    # Whoever has had so many in flight does not wait for answers.
+    assert answered_when_handled(3) == [0, 0, 0]
+    connection.close()
+
+
 def test_a_socket_with_room_is_not_watched_while_the_disk_is_waited_for(
     sockets: tuple[socket.socket, socket.socket],
 ) -> None:
     ours, theirs = sockets
     loop, waiting = Loop(), []
-    listener: Any = SimpleNamespace(
-        name="PLAINTEXT",
-        loop=loop,
-        apis={},
-        pieces=memoryview(bytearray(SIZE)),
-        now=lambda: 0.0,
-        limits=SimpleNamespace(buffered_bytes=0),
-        forget=lambda connection: None,
-        read_ahead=lambda chunk, then: waiting.append(then),
-    )
+    listener = listener_of(loop, read_ahead=lambda chunk, then: waiting.append(then))
     connection = Connection(listener, ours, "127.0.0.1")
     file: Any = OnDisk()
     before = bytes(8 << 20)  # more than a socket takes at once
