@@ -296,3 +296,30 @@ def test_a_compacted_topic_wants_keys(shared_broker: EmbeddedBroker, new_topic: 
     assert error is not None
     assert error.code() == KafkaError.INVALID_RECORD
     assert send(producer(shared_broker), topic, 1, key=b"k") == [None]
+
+
+def test_records_at_fault_are_named_and_the_others_can_be_sent_again(
+    shared_broker: EmbeddedBroker, new_topic: NewName
+) -> None:
+    def sent(topic: str, **per_message: Callable[[int], object]) -> list[int]:
+        """How each of 100 messages of one batch ended."""
+        codes = [0] * 100
+
+        def report(number: int, error: KafkaError | None) -> None:
+            codes[number] = error.code() if error else 0
+
+        one_batch = producer(shared_broker, **{"linger.ms": 60_000, "batch.num.messages": 100})
+        for number in range(100):
+            fields = {name: make(number) for name, make in per_message.items()}
+            one_batch.produce(topic, b"value", on_delivery=lambda e, _, n=number: report(n, e), **fields)
+        one_batch.flush(TIMEOUT_S)
+        return codes
+
+    # librdkafka tells a record that is named from those that only were in its batch, whatever the batch's error.
+    expected = [KafkaError._INVALID_DIFFERENT_RECORD if n % 10 else KafkaError.INVALID_RECORD for n in range(100)]
+    compacted, timed = new_topic(), new_topic()
+    create(shared_broker, compacted, **{"cleanup.policy": "compact"})
+    assert sent(compacted, key=lambda n: b"key" if n % 10 else None) == expected
+    create(shared_broker, timed, **{"message.timestamp.after.max.ms": "1000"})
+    now = int(time.time() * 1000)
+    assert sent(timed, timestamp=lambda n: now if n % 10 else now + 10_000_000) == expected

@@ -6,6 +6,7 @@ exception mapped at the room's border (ports.DiskError, LogOffline). A broken in
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 
@@ -188,10 +189,12 @@ RETRIABLE = frozenset(
 class ApiError(Exception):
     """A peer asked for something that is answered with an error code."""
 
-    def __init__(self, code: ErrorCode, message: str = "") -> None:
+    def __init__(self, code: ErrorCode, message: str = "", records: Sequence[tuple[int, str]] = ()) -> None:
         super().__init__(message or code.name)
         self.code = code
         self.message = message or None
+        self.records = records
+        """Of a batch, those at fault: (index, what is wrong with it). None where the batch as a whole is."""
 
 
 class InvariantBroken(BaseException):

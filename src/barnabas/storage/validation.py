@@ -7,6 +7,7 @@ the topic recompresses or ``Validation.ALL`` asks for it, and then within bounds
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 
 from barnabas.model.errors import ApiError, ErrorCode
@@ -31,11 +32,15 @@ from barnabas.wire.batch import (
 )
 from barnabas.wire.checksum import crc32c
 from barnabas.wire.compression import Codec, DecompressionError, compress
-from barnabas.wire.records import payload
+from barnabas.wire.records import Record, decode_batch, payload
 from barnabas.wire.walk import RecordsSummary
 
 MAX_DECOMPRESSED_BYTES = 100 << 20
 """What one batch may grow to when it is looked into."""
+
+MAX_NAMED_RECORDS = 10_000
+MAX_NAMED_BYTES = 16 << 20
+"""Of a batch whose records are looked at one by one, on the loop, to tell which of them are at fault."""
 
 _ATTRIBUTES_AT = 21
 """From here on a batch is covered by its checksum."""
@@ -121,13 +126,13 @@ def check_produced(batch: memoryview, rules: BatchRules, now_ms: int) -> tuple[B
     elif len(batch) > rules.max_message_bytes:
         raise too_large(len(batch), rules.max_message_bytes)
     if has_null_key and rules.compacts:
-        raise ApiError(ErrorCode.INVALID_RECORD, "a compacted topic takes no record without a key")
+        raise _without_keys(batch, header)
     if not rules.log_append_time and (
         max_timestamp > now_ms + rules.after_max_ms
         or -1 < min_timestamp < now_ms - rules.before_max_ms  # a timestamp of -1 is none, and passes
         or header.attributes & LOG_APPEND_TIME
     ):
-        raise _wrong_times(header, now_ms, min_timestamp, max_timestamp)
+        raise _wrong_times(batch, header, rules, now_ms, min_timestamp, max_timestamp)
     return header, max_timestamp
 
 
@@ -143,19 +148,48 @@ def _look_closely(batch: memoryview, header: BatchHeader, rules: BatchRules) -> 
             return walk.check_payload(batch[HEADER_SIZE:], header.record_count, header.base_timestamp)
         if header.attributes & CODEC_MASK and rules.looks_into_compressed:
             return _check_compressed(batch, header)
-    except (InvalidRecord, UnsupportedCodec) as error:
+    except InvalidRecord as error:
+        records = [(error.index, error.reason)] if error.index >= 0 else []
+        raise ApiError(error.code, str(error), records) from None
+    except UnsupportedCodec as error:
         raise ApiError(error.code, str(error)) from None
     return RecordsSummary(header.max_timestamp, -1, header.base_timestamp, False)
 
 
-def _wrong_times(header: BatchHeader, now_ms: int, oldest: int, latest: int) -> ApiError:
+def _without_keys(batch: memoryview, header: BatchHeader) -> ApiError:
+    reason = "a compacted topic takes no record without a key"
+    return ApiError(ErrorCode.INVALID_RECORD, reason, _named(batch, header, lambda record: record.key is None, reason))
+
+
+def _wrong_times(
+    batch: memoryview, header: BatchHeader, rules: BatchRules, now_ms: int, oldest: int, latest: int
+) -> ApiError:
     if header.attributes & LOG_APPEND_TIME:
         return ApiError(ErrorCode.INVALID_TIMESTAMP, "a producer may not set the log append time")
-    return ApiError(
-        ErrorCode.INVALID_TIMESTAMP,
+
+    def is_outside(record: Record) -> bool:
+        time_ms = record.timestamp  # -1 is none, and passes
+        return time_ms > now_ms + rules.after_max_ms or -1 < time_ms < now_ms - rules.before_max_ms
+
+    reason = (
         f"the timestamps of the batch reach from {oldest} to {latest}, outside what "
-        f"message.timestamp.before.max.ms and message.timestamp.after.max.ms allow at {now_ms}",
+        f"message.timestamp.before.max.ms and message.timestamp.after.max.ms allow at {now_ms}"
     )
+    named = _named(batch, header, is_outside, "the timestamp is too far from the broker's time")
+    return ApiError(ErrorCode.INVALID_TIMESTAMP, reason, named)
+
+
+def _named(
+    batch: memoryview, header: BatchHeader, is_wrong: Callable[[Record], bool], reason: str
+) -> list[tuple[int, str]]:
+    """The records at fault, so that a producer need not give up the others; none where finding them takes too long."""
+    if header.record_count > MAX_NAMED_RECORDS:
+        return []
+    try:
+        records = decode_batch(batch, max_bytes=MAX_NAMED_BYTES)
+    except (InvalidRecord, CorruptBatch, UnsupportedCodec, DecompressionError):
+        return []
+    return [(index, reason) for index, record in enumerate(records) if is_wrong(record)]
 
 
 def _check_compressed(batch: memoryview, header: BatchHeader) -> RecordsSummary:

@@ -118,8 +118,7 @@ def _refuse(answer: PartitionProduceResponse, problem: ApiError) -> None:
     answer.error_code = problem.code
     answer.error_message = problem.message
     answer.base_offset = -1
-    if problem.code is ErrorCode.INVALID_RECORD and problem.message is not None:
-        answer.record_errors = [BatchIndexAndErrorMessage(0, problem.message)]
+    answer.record_errors = [BatchIndexAndErrorMessage(index, reason) for index, reason in problem.records]
 
 
 def _hint(
