@@ -27,5 +27,5 @@ def shared_broker() -> Iterator[EmbeddedBroker]:
 
 @pytest.fixture
 def new_topic(request: pytest.FixtureRequest) -> Callable[[], str]:
-    """Names that no other test uses."""
-    return lambda: f"t{next(_numbers)}-{abs(hash(request.node.nodeid)) % 10**8}"
+    """Names that no other test uses, all of one length."""
+    return lambda: f"t{next(_numbers):05}-{abs(hash(request.node.nodeid)) % 10**8:08}"

@@ -37,6 +37,26 @@ def wrapped(broker: Broker, exchange: Request, message: Message) -> GroupRequest
     return GroupRequest(message, exchange.version, exchange.client_id or "", host, now_ms, may_wait(exchange))
 
 
+def parted(partitions: Sequence[Any], count: int) -> tuple[list[Any], list[Any]]:
+    """Of the partitions that a request names in a topic: those that it has, being ``count`` in all, and the others."""
+    there = [wanted for wanted in partitions if 0 <= wanted.partition_index < count]
+    missing = [wanted for wanted in partitions if not 0 <= wanted.partition_index < count]
+    return there, missing
+
+
+def together(answered: Sequence[Any], refused: Sequence[Any]) -> list[Any]:
+    """The topics of a response: what the group's shard has answered, and with it what it was not asked."""
+    topics = list(answered)
+    named = {topic.name: topic for topic in answered} if refused else {}
+    for topic in refused:
+        same = named.get(topic.name) if topic.name else None  # an unknown id has no name
+        if same is None:
+            topics.append(topic)
+        else:
+            same.partitions = [*same.partitions, *topic.partitions]
+    return topics
+
+
 def ask(
     broker: Broker,
     exchange: Request,

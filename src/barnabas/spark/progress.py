@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 from barnabas.client.wire import BrokerError, Client, ClientError
 from barnabas.client.wire.groups import commit_offsets
+from barnabas.model.errors import ErrorCode
 from barnabas.model.ids import TopicPartition
 from barnabas.spark.client_settings import connect
 
@@ -85,6 +86,8 @@ class Publisher:
         try:
             commit_offsets(client, self.group_id, offsets)
         except (BrokerError, ClientError) as error:
+            if isinstance(error, BrokerError) and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                return  # a partition that is gone has no progress; that of the others is committed all the same
             with self._condition:
                 self._failed_at = time.monotonic()
             _log.warning("the progress of the query was not published as group %s: %s", self.group_id, error)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from barnabas.broker.authorized import ALL_GROUP_OPERATIONS
 from barnabas.broker.context import Broker, Request
 from barnabas.broker.grouping import ask_each, told
 from barnabas.model.errors import ApiError
 from barnabas.wire.api.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
-
-ALL_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
-"""READ, DELETE and DESCRIBE, as bits of KIP-430."""
 
 
 def handle(broker: Broker, exchange: Request, request: DescribeGroupsRequest) -> DescribeGroupsResponse | None:
@@ -21,7 +19,7 @@ def handle(broker: Broker, exchange: Request, request: DescribeGroupsRequest) ->
         if isinstance(answer, ApiError):
             return DescribedGroup(error_code=told(answer), group_id=group_id)
         group: DescribedGroup = answer.groups[0]
-        if request.include_authorized_operations:
+        if request.include_authorized_operations and not group.error_code:
             group.authorized_operations = ALL_GROUP_OPERATIONS
         return group
 

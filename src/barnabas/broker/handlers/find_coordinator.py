@@ -61,7 +61,8 @@ def _coordinator(broker: Broker, exchange: Request, key_type: int, key: str) -> 
     if key_type not in (GROUP, TRANSACTION, SHARE):
         return _none(key, ErrorCode.INVALID_REQUEST, f"There is no kind {key_type} of coordinator.")
     if key_type != GROUP:
-        return _none(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "Only groups have a coordinator yet.")
+        # Not an error that is tried again: the client would, for as long as it is allowed to.
+        return _none(key, ErrorCode.UNSUPPORTED_VERSION, "Only groups have a coordinator in this version of Barnabas.")
     if topic is None or not broker.groups.is_ready:
         return _none(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} could not be created.")
     leader = _leader(broker, topic, key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from barnabas.broker.context import Broker, Request
-from barnabas.broker.grouping import ask, told
+from barnabas.broker.grouping import ask, parted, together, told
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.wire.api.offset_commit import (
     OffsetCommitRequest,
@@ -14,7 +14,7 @@ from barnabas.wire.api.offset_commit import (
 )
 
 
-def handle(broker: Broker, exchange: Request, request: OffsetCommitRequest) -> None:
+def handle(broker: Broker, exchange: Request, request: OffsetCommitRequest) -> OffsetCommitResponse | None:
     by_id = exchange.version >= 10
     refused: list[OffsetCommitResponseTopic] = []
     known: list[OffsetCommitRequestTopic] = []
@@ -23,20 +23,29 @@ def handle(broker: Broker, exchange: Request, request: OffsetCommitRequest) -> N
         if image is None:
             code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             refused.append(_refused(topic, code))
-        else:
-            topic.name, topic.topic_id = image.name, image.topic_id
+            continue
+        topic.name, topic.topic_id = image.name, image.topic_id
+        there, missing = parted(topic.partitions, len(image.partitions))
+        if missing:
+            wanted = OffsetCommitRequestTopic(topic.name, topic.topic_id, missing)
+            refused.append(_refused(wanted, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        if there:
+            topic.partitions = there
             known.append(topic)
+    if not known:
+        return OffsetCommitResponse(topics=together((), refused))
     request.topics = known
 
     def failed(problem: ApiError) -> OffsetCommitResponse:
         code = told(problem, too_large=ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
-        return OffsetCommitResponse(topics=[*(_refused(topic, code) for topic in known), *refused])
+        return OffsetCommitResponse(topics=together([_refused(topic, code) for topic in known], refused))
 
     def finished(response: OffsetCommitResponse) -> OffsetCommitResponse:
-        response.topics += refused
+        response.topics = together(response.topics, refused)
         return response
 
     ask(broker, exchange, request.group_id, request, failed, finished)
+    return None
 
 
 def _refused(topic: OffsetCommitRequestTopic, code: ErrorCode) -> OffsetCommitResponseTopic:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from barnabas.broker.context import Broker, Request
-from barnabas.broker.grouping import ask, told
+from barnabas.broker.grouping import ask, parted, together, told
 from barnabas.model.errors import ErrorCode
 from barnabas.wire.api.offset_delete import (
     OffsetDeleteRequest,
@@ -15,12 +15,21 @@ from barnabas.wire.api.offset_delete import (
 
 
 def handle(broker: Broker, exchange: Request, request: OffsetDeleteRequest) -> None:
-    refused = [_unknown(topic) for topic in request.topics if topic.name not in broker.image.topics]
-    request.topics = [topic for topic in request.topics if topic.name in broker.image.topics]
+    refused: list[OffsetDeleteResponseTopic] = []
+    known: list[OffsetDeleteRequestTopic] = []
+    for topic in request.topics:
+        image = broker.image.topics.get(topic.name)
+        there, missing = parted(topic.partitions, 0 if image is None else len(image.partitions))
+        if missing:
+            refused.append(_unknown(OffsetDeleteRequestTopic(topic.name, missing)))
+        if there:
+            topic.partitions = there
+            known.append(topic)
+    request.topics = known
 
     def finished(response: OffsetDeleteResponse) -> OffsetDeleteResponse:
         if not response.error_code:
-            response.topics += refused
+            response.topics = together(response.topics, refused)
         return response
 
     ask(
