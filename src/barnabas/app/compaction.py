@@ -29,26 +29,36 @@ class Compaction:
     ) -> None:
         self._worker = Worker(loop, "barnabas-cleaner")
         self._disk = disk.for_thread()
+        self._throttle = Throttle(self._worker.sleep, settings.log_cleaner_io_max_bytes_per_second)
         self.cleaner = Cleaner(
             partitions=partitions,
             logs=logs,
             disk=self._disk,
             clock=clock,
             random=random,
-            limits=CleanerLimits(
-                backoff_ms=settings.log_cleaner_backoff_ms,
-                dedupe_buffer_bytes=settings.log_cleaner_dedupe_buffer_size,
-                io_buffer_bytes=settings.log_cleaner_io_buffer_size,
-            ),
+            limits=_limits(settings),
             offload=self._worker,
-            throttle=Throttle(self._worker.sleep, settings.log_cleaner_io_max_bytes_per_second),
+            throttle=self._throttle,
             report=report,
         )
         if settings.log_cleaner_enable:
             self.cleaner.start()
+
+    def obey(self, settings: BrokerSettings) -> None:
+        """New settings: the throttle's at once, the others from the next cleaning on."""
+        self._throttle.limit(settings.log_cleaner_io_max_bytes_per_second)
+        self.cleaner.limit(_limits(settings))
 
     def close(self) -> None:
         """A cleaning under way is given up; when this returns, nothing more is written."""
         self.cleaner.stop()
         self._worker.close()
         self._disk.close_thread()
+
+
+def _limits(settings: BrokerSettings) -> CleanerLimits:
+    return CleanerLimits(
+        backoff_ms=settings.log_cleaner_backoff_ms,
+        dedupe_buffer_bytes=settings.log_cleaner_dedupe_buffer_size,
+        io_buffer_bytes=settings.log_cleaner_io_buffer_size,
+    )

@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from barnabas.app import adoption, registration
+from barnabas.app import adoption, reconfiguration, registration
 from barnabas.app import format as formatting
 from barnabas.app.clock import LoopClock
 from barnabas.app.errors import StartError
@@ -26,7 +26,7 @@ from barnabas.broker import apis
 from barnabas.broker.context import Broker
 from barnabas.controller.controller import Controller
 from barnabas.core.metadata.configs import topic_settings
-from barnabas.core.metadata.image import MetadataImage
+from barnabas.core.metadata.image import BROKER_RESOURCE, MetadataImage
 from barnabas.core.metadata.machine import Bootstrap, MetadataMachine, MetadataPolicy
 from barnabas.core.metadata.records import UnknownRecord
 from barnabas.core.raft.machine import UnsupportedQuorum, Voter
@@ -146,7 +146,7 @@ class Node:
             ) from None
 
     def _open(self) -> None:
-        settings = self.settings = self._as_stored(self.settings)
+        settings = self.settings = self._given = self._as_stored(self.settings)
         self.cluster_id, self._directory_ids = formatting.identify(self._disk, self._roots, settings.id, self._random)
         me = Voter(settings.id, self._directory_ids[0])
         endpoint = controller_endpoint(settings)
@@ -224,6 +224,7 @@ class Node:
         await self._ask(self._heartbeat())
         self._serving = True
         self.broker.apply(None, self.controller.committed)
+        self._reconfigure(self.controller.committed)
 
     async def _ask(self, request: Any) -> Any:
         future: asyncio.Future[Any] = self._loop.create_future()
@@ -312,8 +313,18 @@ class Node:
     def _publish(self, delta: Any, image: MetadataImage) -> None:
         if self._serving:
             self.broker.apply(delta, image)
+            if any(resource_type == BROKER_RESOURCE for resource_type, _ in delta.changed_configs):
+                self._reconfigure(image)
         if self._serving and self._snapshot_due():
             self._loop.call_soon(self._take_snapshot)
+
+    def _reconfigure(self, image: MetadataImage) -> None:
+        before, self.settings = self.settings, reconfiguration.in_force(self._given, image, self._static)
+        reconfiguration.limit_connections(self._limits, self.settings, self._descriptors)
+        reconfiguration.limit_addresses(self._limits, before, self.settings, self._report)
+        reconfiguration.expire_producers(self._logs, self.settings)
+        if self._compaction is not None:
+            self._compaction.obey(self.settings)
 
     # Listening
 
@@ -347,15 +358,15 @@ class Node:
 
     def _connection_limits(self) -> ConnectionLimits:
         settings = self.settings
-        return ConnectionLimits(
+        limits = ConnectionLimits(
             max_frame_bytes=settings.socket_request_max_bytes,
-            max_connections=min(settings.max_connections, self._descriptors),
-            max_connections_per_ip=settings.max_connections_per_ip,
             max_connections_per_ip_overrides=limits_by_address(settings),
             max_idle_ms=settings.connections_max_idle_ms,
             frame_timeout_ms=settings.frame_timeout_ms,
             max_buffered_bytes=settings.queued_max_request_bytes if settings.queued_max_request_bytes > 0 else 1 << 62,
         )
+        reconfiguration.limit_connections(limits, settings, self._descriptors)
+        return limits
 
     # Upkeep
 

@@ -57,9 +57,12 @@ class Throttle:
 
     def __init__(self, sleep: Callable[[float], None], bytes_per_second: float) -> None:
         self._sleep = sleep
-        self._seconds_per_byte = 1 / bytes_per_second
         self._free_at = 0.0
         self._breathed_at = 0.0
+        self.limit(bytes_per_second)
+
+    def limit(self, bytes_per_second: float) -> None:
+        self._seconds_per_byte = 1 / bytes_per_second
 
     def __call__(self, size: int) -> None:
         now = time.monotonic()

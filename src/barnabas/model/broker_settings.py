@@ -188,6 +188,7 @@ class BrokerSettings(Settings):
         15000,
         "How often the dirtiest log is looked for while there is none to compact.",
         at_least(0),
+        dynamic=True,
     )
     log_cleaner_dedupe_buffer_size: int = setting(
         "log.cleaner.dedupe.buffer.size",
@@ -195,6 +196,7 @@ class BrokerSettings(Settings):
         134217728,
         "Memory for the latest offsets of keys during one compaction: 24 bytes a key, nine tenths of them used.",
         at_least(1 << 20),
+        dynamic=True,
     )
     log_cleaner_io_buffer_size: int = setting(
         "log.cleaner.io.buffer.size",
@@ -202,6 +204,7 @@ class BrokerSettings(Settings):
         524288,
         "Bytes that a compaction reads and writes at a time.",
         at_least(1024),
+        dynamic=True,
     )
     log_cleaner_io_max_bytes_per_second: float = setting(
         "log.cleaner.io.max.bytes.per.second",
@@ -209,6 +212,7 @@ class BrokerSettings(Settings):
         DOUBLE_MAX,
         "Compaction reads and writes no more than this in all.",
         at_least(1),
+        dynamic=True,
     )
     log_flush_offset_checkpoint_interval_ms: int = setting(
         "log.flush.offset.checkpoint.interval.ms",
@@ -346,6 +350,9 @@ TIME_ALIASES = {
     "log.roll.hours": ("log.roll.ms", HOUR_MS),
     "log.roll.jitter.hours": ("log.roll.jitter.ms", HOUR_MS),
 }
+
+FINER_UNITS = frozenset(["log.retention.ms", "log.roll.ms", "log.roll.jitter.ms", "log.flush.interval.ms"])
+"""Broker settings that Kafka has no default for: unless they are set, coarser ones count, or nothing does."""
 
 _LEAST_HOURS = {"log.roll.hours": 1, "log.roll.jitter.hours": 0}
 

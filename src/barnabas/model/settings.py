@@ -66,7 +66,17 @@ class Setting:
         problem = self.check(value) if self.check else None
         if problem:
             raise InvalidSetting(self.key, text, problem)
-        return value
+        if self.type is not SettingType.LIST:
+            return value
+        parts = filter(None, value)
+        return tuple(parts if self.check is None else dict.fromkeys(parts))  # a choice that is made twice is made
+
+    def normal(self, text: str | None) -> str | None:
+        """A value as it is shown, however it was written; what cannot be parsed is shown as it stands."""
+        try:
+            return self.render(self.parse(text))
+        except InvalidSetting:
+            return text
 
     def render(self, value: Any) -> str | None:
         """As Kafka writes it in DescribeConfigs."""
@@ -95,11 +105,13 @@ def _parse(key: str, kind: SettingType, text: str) -> Any:
             case SettingType.DOUBLE:
                 return float(_plain(text))
             case SettingType.LIST:
-                return tuple(part.strip() for part in text.split(",") if part.strip())
+                return tuple(part.strip() for part in text.split(",")) if text else ()
             case _:
                 return text
-    except (ValueError, KeyError):
-        raise InvalidSetting(key, text, f"Not a valid {kind.name.lower()}") from None
+    except KeyError:
+        raise InvalidSetting(key, text, "Expected value to be either true or false") from None
+    except ValueError:
+        raise InvalidSetting(key, text, f"Not a number of type {kind.name}") from None
 
 
 def _plain(text: str) -> str:
@@ -128,13 +140,13 @@ def one_of(*allowed: str) -> Check:
     return lambda value: None if value in allowed else f"String must be one of: {', '.join(allowed)}"
 
 
-def each_of(*allowed: str) -> Check:
+def each_of(*allowed: str, may_be_empty: bool = False) -> Check:
     def check(value: tuple[str, ...]) -> str | None:
         if not value:
-            return f"Value must contain at least one of: {', '.join(allowed)}"
-        if any(part not in allowed for part in value):
-            return f"String must be one of: {', '.join(allowed)}"
-        return None if len(set(value)) == len(value) else "Configuration values must not be duplicated"
+            return None if may_be_empty else f"Value must contain at least one of: {', '.join(allowed)}"
+        if "" in value:
+            return "Configuration values must not be empty"
+        return None if set(value).issubset(allowed) else f"String must be one of: {', '.join(allowed)}"
 
     return check
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from barnabas.model.settings import (
@@ -25,14 +26,21 @@ def _gzip_level(level: int) -> str | None:
     return None if level == -1 or 1 <= level <= 9 else "Value must be between 1 and 9, or -1"
 
 
+def _replicas(value: tuple[str, ...]) -> str | None:
+    if value == ("*",) or all(re.fullmatch("([0-9]+:[0-9]+)?", part) for part in value):
+        return None
+    return "must be the literal '*' or a list of replicas: [partitionId]:[brokerId],[partitionId]:[brokerId],..."
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings(Settings):
     cleanup_policy: tuple[str, ...] = setting(
         "cleanup.policy",
         SettingType.LIST,
         ("delete",),
-        "What happens to old segments: delete drops them by time and size, compact keeps each key's latest record.",
-        each_of("compact", "delete"),
+        "What happens to old segments: delete drops them by time and size, compact keeps each key's latest record; "
+        "without either they stay.",
+        each_of("compact", "delete", may_be_empty=True),
         synonym="log.cleanup.policy",
     )
     compression_gzip_level: int = setting(
@@ -104,6 +112,7 @@ class TopicSettings(Settings):
         SettingType.LIST,
         (),
         "Replicas whose replication is throttled on the follower's side: partition:broker pairs, or *.",
+        _replicas,
     )
     index_interval_bytes: int = setting(
         "index.interval.bytes",
@@ -118,6 +127,7 @@ class TopicSettings(Settings):
         SettingType.LIST,
         (),
         "Replicas whose replication is throttled on the leader's side: partition:broker pairs, or *.",
+        _replicas,
     )
     local_retention_bytes: int = setting(
         "local.retention.bytes",

@@ -89,6 +89,10 @@ class Cleaner:
     def start(self) -> None:
         self._look_in(self._limits.backoff_ms)
 
+    def limit(self, limits: CleanerLimits) -> None:
+        """From the next cleaning on; a wait for one that has begun is waited to its end."""
+        self._limits = limits
+
     def stop(self) -> None:
         """The worker may still run until it notices; its answer is no longer waited for."""
         self._stopped = True

@@ -178,7 +178,9 @@ def test_parsing(kind: SettingType, text: str, value: object) -> None:
 def test_what_cannot_be_parsed_names_setting_value_and_type(kind: SettingType, text: str) -> None:
     with pytest.raises(InvalidSetting) as problem:
         entry(kind).parse(text)
-    assert str(problem.value) == f"Invalid value {text} for configuration some.key: Not a valid {kind.name.lower()}"
+    boolean = kind is SettingType.BOOLEAN
+    reason = "Expected value to be either true or false" if boolean else f"Not a number of type {kind.name}"
+    assert str(problem.value) == f"Invalid value {text} for configuration some.key: {reason}"
     assert (problem.value.key, problem.value.value) == ("some.key", text)
 
 
@@ -197,7 +199,8 @@ def test_null_is_a_value_only_where_it_is_the_default() -> None:
         (one_of("a", "b"), "b", "c"),
         (each_of("a", "b"), ("b", "a"), ("a", "c")),
         (each_of("a", "b"), ("a",), ()),
-        (each_of("a", "b"), ("a",), ("a", "a")),
+        (each_of("a", "b"), ("a",), ("a", "")),
+        (each_of("a", "b", may_be_empty=True), (), ("a", "c")),
     ],
 )
 def test_checks(check: object, good: object, bad: object) -> None:

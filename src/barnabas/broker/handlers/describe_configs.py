@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from barnabas.broker.context import Broker, Request
-from barnabas.core.metadata.configs import ConfigSource, origins
+from barnabas.core.metadata.configs import ConfigSource, Origin, origins
 from barnabas.core.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from barnabas.core.metadata.topics import check_name
-from barnabas.model.broker_settings import all_broker_settings
+from barnabas.model.broker_settings import FINER_UNITS, all_broker_settings
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.model.settings import Setting, SettingType, described
 from barnabas.model.topic_settings import TopicSettings
@@ -67,7 +67,7 @@ def _describe(
     first = found[0]
     result = DescribeConfigsResourceResult(
         name=entry.key,
-        value=None if sensitive else first.text,
+        value=None if sensitive else entry.normal(first.text),
         read_only=topic is None and not entry.dynamic,
         config_source=first.source,
         is_sensitive=sensitive,
@@ -76,8 +76,15 @@ def _describe(
     )
     if request.include_synonyms:
         result.synonyms = [
-            DescribeConfigsSynonym(origin.key, None if sensitive else origin.text, origin.source)
+            DescribeConfigsSynonym(origin.key, None if sensitive else entry.normal(origin.text), origin.source)
             for origin in found
-            if origin.text is not None or origin.source is not ConfigSource.DEFAULT
+            if origin.source is not ConfigSource.DEFAULT or _is_listed(entry, topic, origin)
         ]
     return result
+
+
+def _is_listed(entry: Setting, topic: str | None, default: Origin) -> bool:
+    """Whether a default is that of a broker's setting: a topic's own is no synonym of anything."""
+    if topic is None:
+        return default.text is not None
+    return entry.synonym is not None and entry.synonym not in FINER_UNITS

@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 
 from barnabas.core.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage, Resource
 from barnabas.core.metadata.policy import MetadataPolicy, Outcome
+from barnabas.model.broker_settings import TIME_ALIASES
 from barnabas.model.errors import ApiError, ErrorCode
+from barnabas.model.kafka_settings import WITHOUT_EFFECT
 from barnabas.model.settings import InvalidSetting, Setting, SettingType, described
 from barnabas.model.topic_settings import TopicSettings
 from barnabas.wire.api import alter_configs, incremental_alter_configs
@@ -28,6 +30,9 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+
+
+DYNAMIC_SOURCES = (ConfigSource.DYNAMIC_BROKER, ConfigSource.DYNAMIC_DEFAULT_BROKER)
 
 
 class Operation(IntEnum):
@@ -187,14 +192,16 @@ class Configs:
     def _check_broker_configs(self, given: Mapping[str, str]) -> None:
         for key, text in given.items():
             entry = self._policy.broker_settings.get(key)
-            if entry is None:
+            if entry is None and key in WITHOUT_EFFECT:
+                continue
+            if entry is None and key not in TIME_ALIASES:
                 raise ApiError(ErrorCode.INVALID_CONFIG, f"Unknown broker config name: {key}")
-            if not entry.dynamic:
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {key}")
+            if entry is None or not entry.dynamic:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{key}]")
             try:
                 entry.parse(text)
             except InvalidSetting as problem:
-                raise ApiError(ErrorCode.INVALID_CONFIG, str(problem)) from None
+                raise ApiError(ErrorCode.INVALID_REQUEST, str(problem)) from None
 
 
 def _check_exists(image: MetadataImage, resource: Resource) -> None:
@@ -204,7 +211,7 @@ def _check_exists(image: MetadataImage, resource: Resource) -> None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
     elif resource_type == BROKER_RESOURCE:
         if name and name not in map(str, image.brokers):
-            raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {name} found; '' stands for all.")
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"No broker with id {name} found; '' stands for all.")
     else:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Unexpected resource type {resource_type}.")
 

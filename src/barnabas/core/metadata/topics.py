@@ -43,6 +43,14 @@ def check_name(name: str) -> None:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
 
 
+def is_legal(name: str) -> bool:
+    try:
+        check_name(name)
+    except ApiError:
+        return False
+    return True
+
+
 class _Request:
     """What the topics of one request have taken so far."""
 

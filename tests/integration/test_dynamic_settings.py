@@ -1,0 +1,79 @@
+"""Broker settings that are changed while the broker runs, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from barnabas.testing import EmbeddedBroker
+from tests.reliability.raw import Raw, wait_until
+
+UNLIMITED = (1 << 31) - 1
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(data=str(tmp_path)) as running:
+        yield running
+
+
+def alter(broker: EmbeddedBroker, key: str, value: str | None) -> None:
+    operation = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
+    entry = ConfigEntry(key, value or "", incremental_operation=operation)
+    resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.incremental_alter_configs([resource])[resource].result(60)
+
+
+def test_a_limit_of_connections_holds_at_once_and_after_a_restart(tmp_path: Path, broker: EmbeddedBroker) -> None:
+    assert broker._node is not None
+    limits = broker._node._limits
+    assert limits.max_connections_per_ip == UNLIMITED
+    alter(broker, "max.connections.per.ip", "3")
+    assert limits.max_connections_per_ip == 3
+    wait_until(lambda: not limits.open, "the admin's connections are gone")
+    with Raw(broker.port) as one, Raw(broker.port) as two, Raw(broker.port) as three, Raw(broker.port) as four:
+        for served in (one, two, three):
+            served.versions()
+        assert four.is_closed()
+    broker.stop()
+    with EmbeddedBroker(data=str(tmp_path)) as again:
+        assert again._node is not None
+        assert again._node._limits.max_connections_per_ip == 3
+        alter(again, "max.connections.per.ip", None)
+        assert again._node._limits.max_connections_per_ip == UNLIMITED
+        alter(again, "max.connections.per.ip.overrides", "nowhere.invalid:5")  # cannot be told before it is tried
+        assert again._node._limits.max_connections_per_ip_overrides == {}
+        alter(again, "max.connections.per.ip.overrides", "127.0.0.1:5")
+        assert again._node._limits.max_connections_per_ip_overrides == {"127.0.0.1": 5}
+
+
+def test_the_cleaner_obeys(broker: EmbeddedBroker) -> None:
+    node = broker._node
+    assert node is not None
+    wait_until(lambda: node._compaction is not None, "a cleaner")
+    alter(broker, "log.cleaner.backoff.ms", "123")
+    alter(broker, "log.cleaner.io.max.bytes.per.second", "1000000")
+    assert node._compaction.cleaner._limits.backoff_ms == 123
+    assert node._compaction._throttle._seconds_per_byte == 1e-6
+    resource = ConfigResource(ResourceType.BROKER, "1")
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    entry = admin.describe_configs([resource])[resource].result(60)["log.cleaner.backoff.ms"]
+    assert (entry.value, entry.is_read_only) == ("123", False)
+
+
+def test_the_memory_of_silent_producers(broker: EmbeddedBroker) -> None:
+    node = broker._node
+    assert node is not None
+    with Raw(broker.port) as raw:
+        raw.create("before")
+        alter(broker, "producer.id.expiration.ms", "5000")
+        raw.create("after")
+    assert {log.producer_id_expiration_ms for log in node._logs} == {5000}
+
+
+def test_settings_of_kafka_that_mean_nothing_here_are_taken(broker: EmbeddedBroker) -> None:
+    alter(broker, "num.io.threads", "16")
