@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from barnabas.broker.authorized import ALL_TOPIC_OPERATIONS
 from barnabas.broker.context import Broker, Request
 from barnabas.core.metadata.image import MetadataImage, TopicImage
+from barnabas.core.metadata.topics import is_legal
 from barnabas.model.errors import ErrorCode
 from barnabas.model.ids import INTERNAL_TOPICS, NO_LEADER
 from barnabas.wire.api.describe_topic_partitions import (
@@ -27,7 +28,7 @@ def handle(
     for name, first in _page(image, request):
         topic = image.topics.get(name)
         if topic is None:
-            response.topics.append(DescribeTopicPartitionsResponseTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name))
+            response.topics.append(_missing(name))
             continue
         if limit <= 0:
             response.next_cursor = Cursor(name, first)
@@ -39,6 +40,11 @@ def handle(
             response.next_cursor = Cursor(name, last)
             break
     return response
+
+
+def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_legal(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
+    return DescribeTopicPartitionsResponseTopic(code, name, topic_authorized_operations=ALL_TOPIC_OPERATIONS)
 
 
 def _page(image: MetadataImage, request: DescribeTopicPartitionsRequest) -> Iterator[tuple[str, int]]:

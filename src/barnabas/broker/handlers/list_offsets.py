@@ -6,6 +6,8 @@ Special times: -1 latest, -2 earliest, -3 of the largest timestamp (version 7, K
 
 from __future__ import annotations
 
+from collections import Counter
+
 from barnabas.broker.context import Broker, Request
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.runtime.partition import Partition
@@ -25,15 +27,17 @@ CONSUMER, DEBUGGING_CONSUMER = -1, -2
 
 def handle(broker: Broker, exchange: Request, request: ListOffsetsRequest) -> ListOffsetsResponse:
     response = ListOffsetsResponse()
-    seen: set[tuple[str, int]] = set()
+    times = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
     for topic in request.topics:
         answers = []
         for wanted in topic.partitions:
+            named = times.pop((topic.name, wanted.partition_index), 0)
+            if not named:
+                continue  # answered already
             answer = ListOffsetsPartitionResponse(wanted.partition_index)
             try:
-                if (topic.name, wanted.partition_index) in seen:
+                if named > 1:
                     raise ApiError(ErrorCode.INVALID_REQUEST)
-                seen.add((topic.name, wanted.partition_index))
                 _look_up(broker, exchange, request, topic.name, wanted, answer)
             except ApiError as problem:
                 answer.error_code = problem.code

@@ -11,7 +11,7 @@ from typing import Any
 from barnabas.broker.authorized import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS
 from barnabas.broker.context import Broker, Request
 from barnabas.core.metadata.image import MetadataImage, PartitionImage, TopicImage
-from barnabas.core.metadata.topics import check_name
+from barnabas.core.metadata.topics import check_name, is_legal
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.model.ids import INTERNAL_TOPICS, NO_LEADER, ZERO_UUID
 from barnabas.wire.api.metadata import (
@@ -79,7 +79,7 @@ def _about(broker: Broker, exchange: Request, request: MetadataRequest, failures
             response.topics.append(_topic(broker.image, topic, exchange, request))
         else:
             code = failures.get(wanted.name or "", problem)
-            response.topics.append(MetadataResponseTopic(code, wanted.name, wanted.topic_id))
+            response.topics.append(_permitted(MetadataResponseTopic(code, wanted.name, wanted.topic_id), request))
     return response
 
 
@@ -104,6 +104,10 @@ def _topic(
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=[_partition(image, number, state) for number, state in enumerate(topic.partitions)],
     )
+    return _permitted(answer, request)
+
+
+def _permitted(answer: MetadataResponseTopic, request: MetadataRequest) -> MetadataResponseTopic:
     if request.include_topic_authorized_operations:
         answer.topic_authorized_operations = ALL_TOPIC_OPERATIONS
     return answer
@@ -131,15 +135,7 @@ def _to_create(broker: Broker, exchange: Request, request: MetadataRequest) -> l
         return []
     wanted = dict.fromkeys(topic.name for topic in request.topics or () if topic.name)
     names = (name for name in wanted if name is not None and name not in broker.image.topics)
-    return [name for name in names if name not in INTERNAL_TOPICS and _is_legal(name)]
-
-
-def _is_legal(name: str) -> bool:
-    try:
-        check_name(name)
-    except ApiError:
-        return False
-    return True
+    return [name for name in names if name not in INTERNAL_TOPICS and is_legal(name)]
 
 
 def _create(broker: Broker, exchange: Request, request: MetadataRequest, names: list[str]) -> None:
