@@ -476,14 +476,22 @@ class Node:
         for listener in self.listeners:
             listener.stop_accepting()
         high_watermarks = self._high_watermarks()
-        for _ in range(2):  # first leadership goes, then the broker is fenced
-            try:
-                async with asyncio.timeout(5):
-                    await self._ask(self._heartbeat(want_shut_down=True))
-            except (StartError, TimeoutError):
-                break
+        # Leadership goes first. Then nobody may ask any more: a client that is told of a cluster without brokers, as it
+        # is once we are fenced, may forget us for good (librdkafka 2.10 and later do).
+        told = await self._tell_that_we_stop()
         self._end_connections()
+        if told:
+            await self._tell_that_we_stop()
         return self._close_logs(high_watermarks)
+
+    async def _tell_that_we_stop(self) -> bool:
+        """The first time the controller takes leadership from us, the second time it fences us."""
+        try:
+            async with asyncio.timeout(5):
+                await self._ask(self._heartbeat(want_shut_down=True))
+        except (StartError, TimeoutError):
+            return False
+        return True
 
     def abort(self) -> None:
         """Stops at once, as a crash would: nothing is marked clean."""

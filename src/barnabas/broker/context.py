@@ -125,7 +125,9 @@ class Broker:
         return broker.endpoint(listener) if broker is not None else None
 
     def live_brokers(self) -> list[BrokerImage]:
-        return [broker for broker in self.image.brokers.values() if not broker.fenced]
+        """Never none: clients that are told of a cluster without brokers may forget us for good, and we are here."""
+        brokers = self.image.brokers
+        return [broker for broker in brokers.values() if not broker.fenced] or [brokers[self.node_id]]
 
 
 class ProducerIds:
