@@ -14,14 +14,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from msgspec import Struct
-
 from barnabas.app import adoption, reconfiguration, registration
 from barnabas.app import format as formatting
 from barnabas.app.clock import LoopClock
+from barnabas.app.description import describe_directories, describe_quorum
 from barnabas.app.errors import StartError
 from barnabas.app.listeners import BoundListener, bind, controller_endpoint, limits_by_address, listen
 from barnabas.app.read_ahead import ReadAhead
+from barnabas.app.upkeep import Upkeep
 from barnabas.broker import apis
 from barnabas.broker.context import Broker
 from barnabas.controller.controller import Controller
@@ -48,26 +48,9 @@ from barnabas.wire.api.broker_heartbeat import BrokerHeartbeatRequest
 
 METADATA_SETTINGS = TopicSettings(retention_ms=-1, retention_bytes=-1, max_message_bytes=8 << 20)
 RESERVED_DESCRIPTORS = 64
-UPKEEP_S = 10.0
-
 COMPACTION_DELAY_S = 0.2
 
 Report = Callable[..., None]
-
-
-class DirectoryState(Struct, frozen=True):
-    path: str
-    error_code: int
-    total_bytes: int
-    usable_bytes: int
-
-
-class QuorumState(Struct, frozen=True):
-    leader_id: int
-    raft_epoch: int
-    high_watermark: int
-    log_end_offset: int
-    voters: tuple[Voter, ...]
 
 
 class Node:
@@ -94,9 +77,8 @@ class Node:
         self._clock = LoopClock(loop)
         self._random = random.Random(os.urandom(16))
         self._read_ahead = ReadAhead(loop)
-        self._timers: list[asyncio.TimerHandle] = []
-        self._retention_at_ms = self._clock.monotonic_ms() + settings.log_retention_check_interval_ms
-        self._checkpoint_at_ms = self._clock.monotonic_ms() + settings.log_flush_offset_checkpoint_interval_ms
+        self._upkeep: Upkeep | None = None
+        self._compaction_timer: asyncio.TimerHandle | None = None
         self._serving = False
         self._stopped = False
         self._compaction: Any = None
@@ -133,8 +115,15 @@ class Node:
         except BaseException:
             self._abandon()
             raise
-        self._later(self._upkeep_s, self._on_upkeep)
-        self._later(COMPACTION_DELAY_S, self._compact)
+        self._upkeep = Upkeep(
+            settings=self.settings,
+            broker=self.broker,
+            logs=self._logs,
+            loop=self._loop,
+            clock=self._clock,
+            report=self._report,
+        )
+        self._compaction_timer = self._loop.call_later(COMPACTION_DELAY_S, self._compact)
 
     def _lock(self) -> None:
         try:
@@ -283,8 +272,8 @@ class Node:
             clock=self._clock,
             random=self._random,
             to_controller=self.controller.submit,
-            describe_quorum=self._describe_quorum,
-            describe_directories=self._describe_directories,
+            describe_quorum=lambda: describe_quorum(self.controller.driver),
+            describe_directories=lambda: describe_directories(self._disk, self._directories),
             served=apis.advertised,
         )
 
@@ -384,38 +373,6 @@ class Node:
             report=self._report,
         )
 
-    def _later(self, seconds: float, callback: Callable[[], None]) -> None:
-        self._timers = [timer for timer in self._timers if not timer.cancelled() and timer.when() > self._loop.time()]
-        self._timers.append(self._loop.call_later(seconds, callback))
-
-    def _on_upkeep(self) -> None:
-        """Retention, deleted files, checkpoints: each looked at when its interval has passed."""
-        now_ms = self._clock.monotonic_ms()
-        if now_ms >= self._retention_at_ms:
-            self._retention_at_ms = now_ms + self.settings.log_retention_check_interval_ms
-            for partition in list(self.broker.partitions):
-                partition.upkeep(self._clock.now_ms())
-        if now_ms >= self._checkpoint_at_ms:
-            self._checkpoint_at_ms = now_ms + self.settings.log_flush_offset_checkpoint_interval_ms
-            self._write_checkpoints()
-        self._logs.sweep(self._clock.now_ms())
-        if self.broker.has_groups:
-            self.broker.groups.upkeep()
-        self._later(self._upkeep_s, self._on_upkeep)
-
-    @property
-    def _upkeep_s(self) -> float:
-        return min(UPKEEP_S, self.settings.log_retention_check_interval_ms / 1000)
-
-    def _write_checkpoints(self) -> None:
-        try:
-            self._logs.write_checkpoints(self._high_watermarks(), sync=False)
-        except DiskError as problem:
-            self._report("the checkpoints could not be written", reason=str(problem))
-
-    def _high_watermarks(self) -> dict[TopicPartition, int]:
-        return {partition.name: partition.high_watermark for partition in self.broker.partitions}
-
     def _snapshot_due(self) -> bool:
         return (
             self.controller.driver.bytes_since_snapshot >= self.settings.metadata_log_max_record_bytes_between_snapshots
@@ -427,34 +384,6 @@ class Node:
                 self.controller.driver.take_snapshot(self.controller.committed)
             except (DiskError, LogOffline) as problem:
                 self._report("a metadata snapshot could not be taken", reason=str(problem))
-
-    # Describing
-
-    def _describe_quorum(self) -> QuorumState:
-        driver = self.controller.driver
-        machine = driver.machine
-        return QuorumState(
-            machine.me.node_id, machine.raft_epoch, machine.high_watermark, driver.log_end_offset, machine.voters
-        )
-
-    def _describe_directories(self) -> list[DirectoryState]:
-        states = []
-        for directory in self._directories:
-            try:
-                total, usable = self._disk.free_bytes(directory.path)
-            except DiskError:
-                total = usable = -1
-            failed = ErrorCode.KAFKA_STORAGE_ERROR if directory.failure is not None or total < 0 else ErrorCode.NONE
-            states.append(DirectoryState(directory.path, failed, total, usable))
-        return states
-
-    def promise(self, *, memory: bool) -> str:
-        """The durability that holds, in words."""
-        if memory:
-            return "in memory only: everything is gone when this process ends"
-        if self.settings.durable or self._static.get("log.flush.interval.messages") == "1":
-            return "every append is synced before it is acknowledged: acknowledged survives a loss of power"
-        return "acknowledged survives a crash of the process; a loss of power may take the last seconds (--durable)"
 
     # Failing and stopping
 
@@ -475,7 +404,7 @@ class Node:
         self._stopped = True
         for listener in self.listeners:
             listener.stop_accepting()
-        high_watermarks = self._high_watermarks()
+        high_watermarks = self.broker.partitions.high_watermarks()
         # Leadership goes first. Then nobody may ask any more: a client that is told of a cluster without brokers, as it
         # is once we are fenced, may forget us for good (librdkafka 2.10 and later do).
         told = await self._tell_that_we_stop()
@@ -502,8 +431,10 @@ class Node:
         self._close_logs(None)
 
     def _end_connections(self) -> None:
-        for timer in self._timers:
-            timer.cancel()
+        if self._upkeep is not None:
+            self._upkeep.stop()
+        if self._compaction_timer is not None:
+            self._compaction_timer.cancel()
         for listener in self.listeners:
             listener.close()
 

@@ -80,6 +80,9 @@ class LocalPartitions:
         for partitions in self._by_topic.values():
             yield from partitions.values()
 
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        return {partition.name: partition.high_watermark for partition in self}
+
     def settings_of(self, image: MetadataImage, topic: str) -> TopicSettings:
         return self._effective(topic_settings(image, topic, self._node_id, self._static))
 

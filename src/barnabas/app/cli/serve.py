@@ -123,6 +123,7 @@ async def _serve(loop: asyncio.AbstractEventLoop, loaded: Any, *, memory: bool) 
 
 
 def _announce(node: Any, *, memory: bool) -> None:
+    from barnabas.app.description import promise  # noqa: PLC0415
     from barnabas.app.listeners import is_loopback  # noqa: PLC0415
     from barnabas.wire import walk  # noqa: PLC0415
 
@@ -141,7 +142,7 @@ def _announce(node: Any, *, memory: bool) -> None:
     )
     how = "native code" if walk.NATIVE else "Python: slow, install a C compiler and reinstall"
     click.echo(f"data in      {place}")
-    click.echo(f"durability   {node.promise(memory=memory)}")
+    click.echo(f"durability   {promise(node.settings, node.broker.static_settings, memory=memory)}")
     click.echo(f"validation   {checks} ({how})")
     click.echo(f"first message: barnabas produce hello --message 'hi there' -b {first.host}:{first.port}")
     sys.stdout.flush()

@@ -1,0 +1,64 @@
+"""What a node does now and then: retention, files that are due to go, checkpoints, offsets that expire."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from barnabas.broker.context import Broker
+from barnabas.model.broker_settings import BrokerSettings
+from barnabas.model.ports import Clock, DiskError
+from barnabas.storage.log_directory import LogManager
+
+EVERY_S = 10.0
+
+
+class Upkeep:
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        broker: Broker,
+        logs: LogManager,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        report: Callable[..., None],
+    ) -> None:
+        self._broker = broker
+        self._logs = logs
+        self._loop = loop
+        self._clock = clock
+        self._report = report
+        self._retention_ms = settings.log_retention_check_interval_ms
+        self._checkpoint_ms = settings.log_flush_offset_checkpoint_interval_ms
+        now_ms = clock.monotonic_ms()
+        self._retention_at_ms = now_ms + self._retention_ms
+        self._checkpoint_at_ms = now_ms + self._checkpoint_ms
+        self._wait()
+
+    def _wait(self) -> None:
+        self._timer = self._loop.call_later(min(EVERY_S, self._retention_ms / 1000), self._look)
+
+    def stop(self) -> None:
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        """Each thing is done when its interval has passed."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms >= self._retention_at_ms:
+            self._retention_at_ms = now_ms + self._retention_ms
+            for partition in list(self._broker.partitions):
+                partition.upkeep(self._clock.now_ms())
+        if now_ms >= self._checkpoint_at_ms:
+            self._checkpoint_at_ms = now_ms + self._checkpoint_ms
+            self._write_checkpoints()
+        self._logs.sweep(self._clock.now_ms())
+        if self._broker.has_groups:
+            self._broker.groups.upkeep()
+        self._wait()
+
+    def _write_checkpoints(self) -> None:
+        try:
+            self._logs.write_checkpoints(self._broker.partitions.high_watermarks(), sync=False)
+        except DiskError as problem:
+            self._report("the checkpoints could not be written", reason=str(problem))
