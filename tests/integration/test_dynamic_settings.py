@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
+from barnabas.app import reconfiguration
 from barnabas.testing import EmbeddedBroker
 from tests.reliability.raw import Raw, wait_until
 
@@ -45,10 +47,30 @@ def test_a_limit_of_connections_holds_at_once_and_after_a_restart(tmp_path: Path
         assert again._node._limits.max_connections_per_ip == 3
         alter(again, "max.connections.per.ip", None)
         assert again._node._limits.max_connections_per_ip == UNLIMITED
-        alter(again, "max.connections.per.ip.overrides", "nowhere.invalid:5")  # cannot be told before it is tried
-        assert again._node._limits.max_connections_per_ip_overrides == {}
-        alter(again, "max.connections.per.ip.overrides", "127.0.0.1:5")
-        assert again._node._limits.max_connections_per_ip_overrides == {"127.0.0.1": 5}
+
+
+def test_names_of_hosts_are_looked_up_beside_the_loop(broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert broker._node is not None
+    limits, answer, done = broker._node._limits, threading.Event(), threading.Event()
+    real = reconfiguration.limits_by_address
+
+    def look_up(overrides: str) -> dict[str, int]:
+        if overrides.startswith("slow"):
+            answer.wait(60)
+            done.set()
+            return {"127.0.0.9": 9}
+        return real(overrides)
+
+    monkeypatch.setattr(reconfiguration, "limits_by_address", look_up)
+    alter(broker, "max.connections.per.ip.overrides", "slow.invalid:9")  # answered while it is looked up
+    assert limits.max_connections_per_ip_overrides == {}
+    alter(broker, "max.connections.per.ip.overrides", "127.0.0.1:55")
+    wait_until(lambda: limits.max_connections_per_ip_overrides == {"127.0.0.1": 55}, "the second value is taken")
+    answer.set()
+    assert done.wait(60)
+    alter(broker, "max.connections.per.ip.overrides", "127.0.0.1:5x")  # cannot be told before it is tried
+    alter(broker, "max.connections.per.ip.overrides", "127.0.0.2:5")
+    wait_until(lambda: limits.max_connections_per_ip_overrides == {"127.0.0.2": 5}, "the last value is taken")
 
 
 def test_the_cleaner_obeys(broker: EmbeddedBroker) -> None:

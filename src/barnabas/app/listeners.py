@@ -136,10 +136,10 @@ def listen(bound: BoundListener, backlog: int) -> None:
         raise StartError(f"Cannot listen on {bound.address}: {(problem.strerror or str(problem)).lower()}.") from None
 
 
-def limits_by_address(settings: BrokerSettings) -> dict[str, int]:
+def limits_by_address(overrides: str) -> dict[str, int]:
     """max.connections.per.ip.overrides as Kafka reads it: names of hosts stand for their addresses."""
     limits = {}
-    for entry in filter(None, map(str.strip, settings.max_connections_per_ip_overrides.split(","))):
+    for entry in filter(None, map(str.strip, overrides.split(","))):
         host, _, number = entry.rpartition(":")
         try:
             address = socket.getaddrinfo(host.strip("[]"), None)[0][4][0] if host else ""

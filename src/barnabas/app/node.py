@@ -19,8 +19,9 @@ from barnabas.app import format as formatting
 from barnabas.app.clock import LoopClock
 from barnabas.app.description import describe_directories, describe_quorum
 from barnabas.app.errors import StartError
-from barnabas.app.listeners import BoundListener, bind, controller_endpoint, limits_by_address, listen
+from barnabas.app.listeners import BoundListener, bind, controller_endpoint, listen
 from barnabas.app.read_ahead import ReadAhead
+from barnabas.app.reconfiguration import AddressLimits
 from barnabas.app.upkeep import Upkeep
 from barnabas.broker import apis
 from barnabas.broker.context import Broker
@@ -97,6 +98,7 @@ class Node:
         """Raises StartError for what a person can mend."""
         try:
             self._limits = self._connection_limits()
+            self._address_limits = AddressLimits(self._limits, self.settings, self._loop, self._report)
             self.bound = bind(self.settings)
             self._lock()
             self._open()
@@ -308,9 +310,9 @@ class Node:
             self._loop.call_soon(self._take_snapshot)
 
     def _reconfigure(self, image: MetadataImage) -> None:
-        before, self.settings = self.settings, reconfiguration.in_force(self._given, image, self._static)
+        self.settings = reconfiguration.in_force(self._given, image, self._static)
         reconfiguration.limit_connections(self._limits, self.settings, self._descriptors)
-        reconfiguration.limit_addresses(self._limits, before, self.settings, self._report)
+        self._address_limits.obey(self.settings)
         reconfiguration.expire_producers(self._logs, self.settings)
         if self._compaction is not None:
             self._compaction.obey(self.settings)
@@ -349,7 +351,6 @@ class Node:
         settings = self.settings
         limits = ConnectionLimits(
             max_frame_bytes=settings.socket_request_max_bytes,
-            max_connections_per_ip_overrides=limits_by_address(settings),
             max_idle_ms=settings.connections_max_idle_ms,
             frame_timeout_ms=settings.frame_timeout_ms,
             max_buffered_bytes=settings.queued_max_request_bytes if settings.queued_max_request_bytes > 0 else 1 << 62,

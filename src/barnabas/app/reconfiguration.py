@@ -5,11 +5,11 @@ Those that give topics their defaults reach the logs with every image (``runtime
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from barnabas.app.errors import StartError
 from barnabas.app.listeners import limits_by_address
 from barnabas.core.metadata.configs import DYNAMIC_SOURCES, origins
 from barnabas.core.metadata.image import MetadataImage
@@ -36,15 +36,38 @@ def limit_connections(limits: ConnectionLimits, settings: BrokerSettings, descri
     limits.max_connections = min(settings.max_connections, descriptors)
 
 
-def limit_addresses(
-    limits: ConnectionLimits, before: BrokerSettings, settings: BrokerSettings, report: Callable[..., None]
-) -> None:
-    """Only where they have changed: to look a name up may take a while."""
-    if settings.max_connections_per_ip_overrides != before.max_connections_per_ip_overrides:
-        try:
-            limits.max_connections_per_ip_overrides = limits_by_address(settings)
-        except StartError as problem:
-            report("a setting was not taken", reason=str(problem))
+class AddressLimits:
+    """max.connections.per.ip.overrides. Its names of hosts are looked up beside the loop, which may take seconds."""
+
+    def __init__(
+        self,
+        limits: ConnectionLimits,
+        settings: BrokerSettings,
+        loop: asyncio.AbstractEventLoop,
+        report: Callable[..., None],
+    ) -> None:
+        """At the start they are looked up at once, so that what cannot be is told."""
+        self._limits = limits
+        self._loop = loop
+        self._report = report
+        self._wanted = settings.max_connections_per_ip_overrides
+        limits.max_connections_per_ip_overrides = limits_by_address(self._wanted)
+
+    def obey(self, settings: BrokerSettings) -> None:
+        wanted = settings.max_connections_per_ip_overrides
+        if wanted != self._wanted:
+            self._wanted = wanted
+            found = self._loop.run_in_executor(None, limits_by_address, wanted)
+            found.add_done_callback(lambda future: self._found(wanted, future))
+
+    def _found(self, wanted: str, found: asyncio.Future[dict[str, int]]) -> None:
+        if found.cancelled() or wanted != self._wanted:  # another value has come since
+            return
+        problem = found.exception()
+        if problem is None:
+            self._limits.max_connections_per_ip_overrides = found.result()
+        else:
+            self._report("a setting was not taken", reason=str(problem))
 
 
 def expire_producers(logs: LogManager, settings: BrokerSettings) -> None:
