@@ -11,7 +11,7 @@ from barnabas.wire import catalogue
 from barnabas.wire.schema import Field, Message, Struct, is_flexible, versions_of
 from barnabas.wire.source import Layout
 
-GOLDEN = Path(__file__).parent.parent / "data" / "golden" / "messages.jsonl.gz"
+GOLDEN = Path(__file__).parent.parent / "data" / "golden"
 
 _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "uint16": 16, "uint32": 32}
 _TEXTS = ("", "a", "topic-1", "påskägg", "日本語", "😀", "x" * 126, "y" * 127, "z" * 300)
@@ -23,6 +23,8 @@ class Golden(NamedTuple):
     version: int
     raw: bytes
     value: dict[str, Any]
+    has_unknown_tags: bool = False
+    """Fields that its value does not have, since no version of ours knows them."""
 
     @property
     def cls(self) -> type[Message]:
@@ -31,10 +33,15 @@ class Golden(NamedTuple):
 
 @cache
 def golden() -> tuple[Golden, ...]:
-    """Messages as Kafka's own serializer wrote them."""
-    with gzip.open(GOLDEN, "rt", encoding="utf-8") as lines:
-        rows = [json.loads(line) for line in lines]
-    return tuple(Golden(row["message"], row["version"], bytes.fromhex(row["hex"]), row["value"]) for row in rows)
+    """Messages as Kafka's own serializer wrote them: each version of each, and some of random values."""
+    rows: list[dict[str, Any]] = []
+    for name in ("messages.jsonl.gz", "random_messages.jsonl.gz"):
+        with gzip.open(GOLDEN / name, "rt", encoding="utf-8") as lines:
+            rows += [json.loads(line) for line in lines]
+    return tuple(
+        Golden(row["message"], row["version"], bytes.fromhex(row["hex"]), row["value"], row.get("unknown", False))
+        for row in rows
+    )
 
 
 def every_version() -> list[tuple[type[Message], int]]:

@@ -13,6 +13,8 @@ from barnabas.wire.murmur2 import murmur2, partition_for_key
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden"
 BATCHES: list[dict[str, Any]] = [json.loads(line) for line in (GOLDEN / "batches.jsonl").read_text().splitlines()]
+ODD: list[dict[str, Any]] = [json.loads(line) for line in (GOLDEN / "odd_batches.jsonl").read_text().splitlines()]
+"""Timestamps at the ends of their range, delete horizons, gaps, sequences that wrap, batches without a record."""
 DATA = [row for row in BATCHES if "records" in row]
 MARKERS = [row for row in BATCHES if "marker" in row]
 
@@ -103,6 +105,36 @@ def test_end_markers(row: dict[str, Any]) -> None:
         **header,
     )
     assert again == whole
+
+
+@pytest.mark.parametrize("row", ODD, ids=lambda row: f"{row['codec']}-{row['batch'][34:42]}")
+def test_odd_batches(row: dict[str, Any]) -> None:
+    whole = bytes.fromhex(row["batch"])
+    codec, flags = Codec[row["codec"].upper()], row["flags"]
+    header = batch.read_header(whole)
+    assert batch.check_crc(whole, 0, header.size)
+    assert header._asdict() | row["header"] == header._asdict()
+    assert (header.record_count, header.last_offset, header.codec) == (row["record_count"], row["last_offset"], codec)
+    assert header.last_sequence == row["last_sequence"]
+    assert header.is_log_append_time == ("log_append_time" in flags)
+    found = records.decode_batch(whole)
+    assert found == expected(row)
+    if codec is not Codec.NONE or not found:
+        return
+    fields = {name: value for name, value in row["header"].items() if not name.endswith("_timestamp")}
+    again = records.encode_batch(
+        found,
+        transactional="transactional" in flags,
+        control="control" in flags,
+        log_append_time=header.max_timestamp if header.is_log_append_time else None,
+        delete_horizon=row["delete_horizon"],
+        last_offset=row["last_offset"],
+        **fields,
+    )
+    assert records.decode_batch(again) == found
+    # Log append time hides the records' own timestamps, and one batch tells another largest than its records have.
+    if not header.is_log_append_time and header.max_timestamp == max(record.timestamp for record in found):
+        assert again == whole
 
 
 def test_murmur2() -> None:

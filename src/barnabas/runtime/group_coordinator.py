@@ -24,16 +24,17 @@ Report = Callable[..., None]
 
 
 def java_hash(text: str) -> int:
-    """String.hashCode of Java, over UTF-16 code units."""
+    """String.hashCode of Java, a signed number, over UTF-16 code units."""
     units = text.encode("utf-16-be", "surrogatepass")
     value = 0
     for position in range(0, len(units), 2):
         value = (31 * value + (units[position] << 8 | units[position + 1])) & 0xFFFFFFFF
-    return value
+    return value - (value >> 31 << 32)
 
 
 def partition_of(group_id: str, partition_count: int) -> int:
-    return (java_hash(group_id) & 0x7FFFFFFF) % partition_count
+    """By the hash's absolute value; the one number that has none counts as 0."""
+    return abs(java_hash(group_id)) % (1 << 31) % partition_count
 
 
 class GroupShard:

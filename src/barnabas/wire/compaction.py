@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol
 
 from barnabas.wire import walk
 from barnabas.wire.batch import HEADER_SIZE, Buffer, CorruptBatch, InvalidRecord, UnsupportedMagic, read_header
-from barnabas.wire.records import append_varint, read_varint
+from barnabas.wire.records import append_varint, read_varint, wrapped
 
 _native: ModuleType | None
 try:
@@ -236,7 +236,7 @@ class PythonMap:
                 continue
             kept += 1
             has_tombstones |= record.is_tombstone
-            max_timestamp = max(max_timestamp, base_timestamp + record.timestamp_delta)
+            max_timestamp = max(max_timestamp, wrapped(base_timestamp + record.timestamp_delta))
             if shift:
                 _append_shifted(out, data, record, shift)
             else:
@@ -303,7 +303,7 @@ def _read_record(data: bytes, start: int) -> _Record:
 
 def _append_shifted(out: bytearray, data: bytes, record: _Record, shift: int) -> None:
     moved = bytearray(data[record.body : record.body + 1])
-    append_varint(moved, record.timestamp_delta - shift)
+    append_varint(moved, wrapped(record.timestamp_delta - shift))
     moved += data[record.offset_at : record.end]
     append_varint(out, len(moved))
     out += moved

@@ -78,14 +78,14 @@ def decode_request_header(buffer: Buffer, offset: int, end: int) -> tuple[int, i
             start, offset = offset, offset + length
             if offset > end:
                 raise DecodeError("request header: the client id is cut off")
-            client_id = str(buffer[start:offset], "utf-8")
+            client_id = str(buffer[start:offset], "utf-8", "replace")  # as Kafka does: a name, and not worth a refusal
         first, last = _flexible_versions.get(api_key) or _look_up_flexible(api_key)
         if first <= version <= last:
             tags = buffer[offset]
             offset += 1
             if tags:
                 offset = skip_tags(buffer, offset, tags, end)
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
+    except (struct.error, IndexError) as error:
         raise DecodeError(f"request header: {error}") from error
     if offset > end:
         raise DecodeError("request header: cut off")

@@ -222,7 +222,8 @@ class _ReaderCompiler:
             self._struct(field.struct, target)
             return
         marker = self._read_now("b", "n")
-        self._source.begin(f"if {marker} < 0:")
+        # Before a tagged struct stands a count, 0 or 1; before any other a sign, -1 or 1.
+        self._source.begin(f"if {marker} {'<=' if self._layout.is_tagged(field) else '<'} 0:")
         self._source.line(f"{target} = None")
         self._source.end()
         self._source.begin("else:")

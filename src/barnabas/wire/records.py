@@ -90,7 +90,7 @@ def _read_record(
         headers, position = _read_headers(data, position, end, header_count)
     if position != end:
         raise ValueError("length does not match the fields")
-    timestamp = base_timestamp + timestamp_delta if fixed_timestamp is None else fixed_timestamp
+    timestamp = wrapped(base_timestamp + timestamp_delta) if fixed_timestamp is None else fixed_timestamp
     return Record(base_offset + offset_delta, timestamp, key, value, headers), position
 
 
@@ -133,6 +133,11 @@ def read_varint(data: Buffer, position: int) -> tuple[int, int]:
                 break
             return (number >> 1) ^ -(number & 1), position
     raise ValueError("varint is too long")
+
+
+def wrapped(number: int) -> int:
+    """As a signed number of 64 bits. Timestamps further apart than that are so written, and so read, by Kafka."""
+    return number if -(1 << 63) <= number < 1 << 63 else (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def append_varint(out: bytearray, number: int) -> None:
@@ -182,7 +187,7 @@ class BatchBuilder:
         if self._base_timestamp is None:
             self._base_timestamp = timestamp
         record = bytearray(1)
-        append_varint(record, timestamp - self._base_timestamp)
+        append_varint(record, wrapped(timestamp - self._base_timestamp))
         append_varint(record, delta)
         _append_bytes(record, key)
         _append_bytes(record, value)

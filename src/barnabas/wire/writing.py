@@ -237,7 +237,7 @@ class _WriterCompiler:
         self._flush()
         self._source.line(f"{item} = {value}")
         self._source.begin(f"if {item} is None:")
-        self._source.line("w(b'\\xff')")
+        self._source.line("w(b'\\x00')" if self._layout.is_tagged(field) else "w(b'\\xff')")
         self._source.end()
         self._source.begin("else:")
         self._run.append(_Number("b", "1"))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ from barnabas.core.group.turn import GroupPolicy, GroupRequest
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.model.ids import Uuid
 from barnabas.runtime import group_log
-from barnabas.runtime.group_coordinator import GroupShard, partition_of
+from barnabas.runtime.group_coordinator import GroupShard, java_hash, partition_of
 from barnabas.runtime.partition import Partition
 from barnabas.sim.disk import SimDisk
 from barnabas.storage.producer_state import Origin
@@ -99,17 +101,17 @@ def kit() -> Kit:
 
 
 def test_the_partition_of_a_group_is_kafkas() -> None:
-    assert [partition_of(name, 50) for name in ("", "a", "group", "console-consumer-1", "grüße-\U0001f600")] == [
-        java(name) % 50 for name in ("", "a", "group", "console-consumer-1", "grüße-\U0001f600")
-    ]
-
-
-def java(text: str) -> int:
-    value = 0
-    units = text.encode("utf-16-be")
-    for at in range(0, len(units), 2):
-        value = (value * 31 + int.from_bytes(units[at : at + 2], "big")) % (1 << 32)
-    return value & 0x7FFFFFFF
+    with (Path(__file__).parents[2] / "data" / "golden" / "groups.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert any(int(row["hash"]) < 0 for row in rows)
+    for row in rows:
+        name = bytes.fromhex(row["group"]).decode()
+        assert java_hash(name) == int(row["hash"])
+        assert partition_of(name, 50) == int(row["of_50"])
+    assert [partition_of(name, 50) for name in ("my-group", "orders")] == [12, 31]
+    smallest = "polygenelubricants"  # the one hash without an absolute value
+    assert java_hash(smallest) == -(1 << 31)
+    assert partition_of(smallest, 50) == 0
 
 
 def test_what_was_committed_is_there_after_loading(kit: Kit) -> None:

@@ -26,7 +26,7 @@ class ConsumerGroupHeartbeatRequest(Message):
     subscribed_topic_names: list[str] | None = None
     subscribed_topic_regex: Annotated[str | None, In("1+")] = None
     server_assignor: str | None = None
-    topic_partitions: list[TopicPartitions] | None = EMPTY
+    topic_partitions: list[TopicPartitions] | None = None
 
 
 class Assignment(Struct):

@@ -15,7 +15,7 @@ class ListPartitionReassignmentsRequest(Message):
     served_by = ("broker", "controller")
 
     timeout_ms: int32 = 60000
-    topics: list[ListPartitionReassignmentsTopics] | None = EMPTY
+    topics: list[ListPartitionReassignmentsTopics] | None = None
 
 
 class OngoingPartitionReassignment(Struct):

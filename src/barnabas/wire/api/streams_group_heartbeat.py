@@ -68,14 +68,14 @@ class StreamsGroupHeartbeatRequest(Message):
     rack_id: str | None = None
     rebalance_timeout_ms: int32 = -1
     topology: Topology | None = None
-    active_tasks: list[TaskIds] | None = EMPTY
-    standby_tasks: list[TaskIds] | None = EMPTY
-    warmup_tasks: list[TaskIds] | None = EMPTY
+    active_tasks: list[TaskIds] | None = None
+    standby_tasks: list[TaskIds] | None = None
+    warmup_tasks: list[TaskIds] | None = None
     process_id: str | None = None
     user_endpoint: Endpoint | None = None
-    client_tags: list[KeyValue] | None = EMPTY
-    task_offsets: list[TaskOffset] | None = EMPTY
-    task_end_offsets: list[TaskOffset] | None = EMPTY
+    client_tags: list[KeyValue] | None = None
+    task_offsets: list[TaskOffset] | None = None
+    task_end_offsets: list[TaskOffset] | None = None
     shutdown_application: bool = False
 
 
@@ -109,8 +109,8 @@ class StreamsGroupHeartbeatResponse(Message):
     acceptable_recovery_lag: int32 = 0
     task_offset_interval_ms: int32 = 0
     status: list[Status] | None = EMPTY
-    active_tasks: list[TaskIds] | None = EMPTY
-    standby_tasks: list[TaskIds] | None = EMPTY
-    warmup_tasks: list[TaskIds] | None = EMPTY
+    active_tasks: list[TaskIds] | None = None
+    standby_tasks: list[TaskIds] | None = None
+    warmup_tasks: list[TaskIds] | None = None
     endpoint_information_epoch: int32 = 0
-    partitions_by_user_endpoint: list[EndpointToPartitions] | None = EMPTY
+    partitions_by_user_endpoint: list[EndpointToPartitions] | None = None
