@@ -23,7 +23,8 @@ from bench.systems import Kafka, unavailable
 from tests.reliability.process import BrokerProcess
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-GROUPS = ("readers", "writers", "auditors")
+GROUPS = ("readers", "orders", "billing", "my-group")
+"""Of both signs: the hash of a name decides where its offsets are kept."""
 
 
 @dataclass
