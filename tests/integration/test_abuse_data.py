@@ -532,3 +532,17 @@ def test_a_resource_named_a_hundred_thousand_times_is_described_once(broker: Bro
 def _ensure(client: Raw, topic: str) -> None:
     code = topic_result(client, CreatableTopic(topic, 1, 1))
     assert code in (0, ErrorCode.TOPIC_ALREADY_EXISTS)
+
+
+def test_a_transaction_without_an_id_is_refused_and_hides_nothing(client: Raw) -> None:
+    """It could never be ended: whatever came after it would be hidden from read_committed consumers for good."""
+    client.create("untransacted")
+    client.produce("untransacted")  # the next one is known by its beginning
+    wanted = {"producer_id": 77, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
+    for records in (batch(b"evil", **wanted), batch(b"evil", control=True, **wanted)):
+        assert client.produce("untransacted", records).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    control = batch(b"evil", control=True, producer_id=77, producer_epoch=0, base_sequence=0)
+    assert client.produce("untransacted", control).error_code == ErrorCode.INVALID_RECORD
+    client.produce("untransacted")
+    seen = client.fetch("untransacted", isolation_level=1)
+    assert (seen.high_watermark, seen.last_stable_offset) == (2, 2)

@@ -222,6 +222,11 @@ def set_leader_epoch(buffer: bytearray | memoryview, position: int, leader_epoch
     _EPOCH.pack_into(buffer, position + _EPOCH_AT, leader_epoch)
 
 
+def is_transactional(batch: Buffer) -> bool:
+    """Whether the bytes, which nobody has checked yet, say that they are a batch of a transaction."""
+    return len(batch) >= HEADER_SIZE and batch[_MAGIC_AT] == MAGIC and bool(batch[_ATTRIBUTES_AT + 1] & TRANSACTIONAL)
+
+
 def patch_offset_and_epoch(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
     """Both fields a leader assigns to a whole batch; the length between them is written back as it is."""
     _OFFSET_LENGTH_EPOCH.pack_into(batch, 0, base_offset, len(batch) - LOG_OVERHEAD, leader_epoch)

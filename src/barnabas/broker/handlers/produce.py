@@ -26,6 +26,7 @@ from barnabas.wire.api.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from barnabas.wire.batch import is_transactional
 from barnabas.wire.schema import DecodeError
 
 ALL = -1
@@ -67,7 +68,10 @@ def _append_topic(
             partition = _find(broker, exchange, request, topic, data)
             if data.records is None:
                 raise ApiError(ErrorCode.INVALID_RECORD, "Produce requests must carry a record batch")
-            appended = partition.append(data.records, now_ms)  # type: ignore[arg-type]  # always a view into the buffer
+            batch: memoryview = data.records  # type: ignore[assignment]  # always a view into the buffer
+            if is_transactional(batch):
+                raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transaction without an id")
+            appended = partition.append(batch, now_ms)
         except ApiError as problem:
             _refuse(answer, problem)
             if problem.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and partition is not None:
@@ -212,7 +216,7 @@ class _Shortcut:
                 del self._known[prefix]
             return None
         batch = layout.batch(buffer, prefix_end, end)
-        if batch is None:
+        if batch is None or is_transactional(batch):
             return None
         try:
             appended = partition.append(batch, self._broker.clock.now_ms())
