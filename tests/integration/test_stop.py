@@ -6,12 +6,18 @@ Never of a cluster without brokers: librdkafka forgets whom it knew then, and do
 from __future__ import annotations
 
 import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 from barnabas.app.node import Node
 from barnabas.client.wire import Client
 from barnabas.testing import EmbeddedBroker
 from barnabas.wire.api.broker_heartbeat import BrokerHeartbeatRequest
 from barnabas.wire.api.metadata import MetadataRequest, MetadataResponse
+from barnabas.wire.api.produce import ProduceResponse
+from tests.reliability.raw import Raw, batch, produce_request, wait_until
 
 
 def node_of(broker: EmbeddedBroker) -> Node:
@@ -35,6 +41,48 @@ def test_connections_end_before_the_broker_is_fenced() -> None:
         client.any_node()
         broker.stop()
     assert applied == [(True, False, 1), (True, True, 0)]
+
+
+def test_what_was_appended_is_acknowledged_before_leadership_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Told that the broker does not lead, an idempotent producer sends it again, and may find no place for it."""
+    broker = EmbeddedBroker(data=str(tmp_path), settings={"barnabas.durable": True}).start()
+    with Raw(broker.port) as raw:
+        raw.create("t")
+        node, held = node_of(broker), Held()
+        monkeypatch.setattr(node.broker.partitions.get("t", 0), "_disk", held)
+        raw.send(produce_request("t", batch(b"before the stop")), 9)
+        wait_until(lambda: held.syncs, "the flush is under way")
+        halt = node.listeners[0].halt
+
+        def halted() -> None:
+            halt()
+            raw.send(produce_request("t", batch(b"too late")), 9)
+            node._loop.call_later(0.01, held.go_on, node._disk)
+
+        monkeypatch.setattr(node.listeners[0], "halt", halted)
+        broker.stop()
+        _, reply = raw.receive(ProduceResponse, 9)
+        (answer,) = reply.responses[0].partition_responses
+        assert (answer.error_code, answer.base_offset) == (0, 0)
+        assert raw.is_closed()
+    with EmbeddedBroker(data=str(tmp_path)) as again, Raw(again.port) as raw:
+        assert raw.fetch("t").high_watermark == 1
+
+
+class Held:
+    """A disk whose syncs wait to be told to go on."""
+
+    def __init__(self) -> None:
+        self.syncs: list[tuple[Any, Any]] = []
+
+    def sync(self, file: Any, then: Any) -> None:
+        self.syncs.append((file, then))
+
+    def go_on(self, disk: Any) -> None:
+        for file, then in self.syncs:
+            disk.sync(file, then)
 
 
 def test_a_fenced_broker_that_is_asked_names_itself() -> None:

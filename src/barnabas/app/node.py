@@ -8,6 +8,7 @@ comes last.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 from collections.abc import Callable, Mapping
@@ -50,6 +51,8 @@ from barnabas.wire.api.broker_heartbeat import BrokerHeartbeatRequest
 METADATA_SETTINGS = TopicSettings(retention_ms=-1, retention_bytes=-1, max_message_bytes=8 << 20)
 RESERVED_DESCRIPTORS = 64
 COMPACTION_DELAY_S = 0.2
+STOP_PATIENCE_S = 5.0
+"""With what a stop waits for, each time."""
 
 Report = Callable[..., None]
 
@@ -405,19 +408,35 @@ class Node:
         self._stopped = True
         for listener in self.listeners:
             listener.stop_accepting()
+            listener.halt()
+        # Whoever is told that we no longer lead takes what it has sent for lost and sends it again, though it is there.
+        await self._commit()
         high_watermarks = self.broker.partitions.high_watermarks()
-        # Leadership goes first. Then nobody may ask any more: a client that is told of a cluster without brokers, as it
-        # is once we are fenced, may forget us for good (librdkafka 2.10 and later do).
+        # Nobody is left to ask when we are fenced: a client that is told of a cluster without brokers may forget us for
+        # good (librdkafka 2.10 and later do).
         told = await self._tell_that_we_stop()
         self._end_connections()
         if told:
             await self._tell_that_we_stop()
         return self._close_logs(high_watermarks)
 
+    async def _commit(self) -> None:
+        """Waits for flushes that acknowledgements wait for, within reason."""
+        committed: asyncio.Future[None] = self._loop.create_future()
+
+        def done() -> None:
+            if not committed.done():
+                committed.set_result(None)
+
+        self.broker.partitions.when_all_committed(done)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_PATIENCE_S):
+                await committed
+
     async def _tell_that_we_stop(self) -> bool:
         """The first time the controller takes leadership from us, the second time it fences us."""
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(STOP_PATIENCE_S):
                 await self._ask(self._heartbeat(want_shut_down=True))
         except (StartError, TimeoutError):
             return False

@@ -78,6 +78,7 @@ class Connection:
         self._start = 0
         self._end = 0
         self._in_flight: deque[Exchange] = deque()
+        self._most_in_flight = MAX_IN_FLIGHT
         self._stopped_by: Exchange | None = None
         """The parked request that stops parsing."""
         self._out = Outbox(self._fd, listener.pieces)
@@ -237,7 +238,11 @@ class Connection:
         return start
 
     def _may_parse(self) -> bool:
-        return self._stopped_by is None and len(self._in_flight) < MAX_IN_FLIGHT and self._out.size < MAX_QUEUED_BYTES
+        return (
+            self._stopped_by is None
+            and len(self._in_flight) < self._most_in_flight
+            and self._out.size < MAX_QUEUED_BYTES
+        )
 
     def _check_partial(self, view: memoryview, start: int, end: int, size: int) -> None:
         if size > SMALL_FRAME_LIMIT and end - start >= 6 and _KEY.unpack_from(view, start + 4)[0] != PRODUCE_KEY:
@@ -433,6 +438,11 @@ class Connection:
             self._resume()
 
     # The end
+
+    def halt(self) -> None:
+        """Nothing more is taken in; what has been is answered."""
+        self._most_in_flight = 0
+        self._pause_reading()
 
     def close(self) -> None:
         if not self.is_open:

@@ -165,7 +165,7 @@ class Listener:
         now = self.now()
         frame_before = now - self.limits.frame_timeout_ms / 1000
         idle_before = now - self.limits.max_idle_ms / 1000
-        for connection in [each for each in self.limits.open if each.listener_name == self.name]:
+        for connection in self._connections():
             connection.note_activity(now)
             if connection.waits_for_peer and (connection.frame_since or now) < frame_before:
                 self.report_refusal(connection, f"a frame not complete within {self.limits.frame_timeout_ms} ms")
@@ -176,6 +176,9 @@ class Listener:
                 connection.release_buffer()
             connection.read_on()
         self._schedule_sweep()
+
+    def _connections(self) -> list[Connection]:
+        return [each for each in self.limits.open if each.listener_name == self.name]
 
     def forget(self, connection: Connection) -> None:
         self.limits.open.discard(connection)
@@ -208,12 +211,17 @@ class Listener:
         self._accept_off()
         self._socket.close()
 
+    def halt(self) -> None:
+        """Nothing more is taken in from those who are connected; what has been is answered."""
+        for connection in self._connections():
+            connection.halt()
+
     def close(self) -> None:
         if not self._closed:
             self.stop_accepting()
         if self._sweep is not None:
             self._sweep.cancel()
-        for connection in [each for each in self.limits.open if each.listener_name == self.name]:
+        for connection in self._connections():
             connection.close()
 
 

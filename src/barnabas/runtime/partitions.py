@@ -83,6 +83,22 @@ class LocalPartitions:
     def high_watermarks(self) -> dict[TopicPartition, int]:
         return {partition.name: partition.high_watermark for partition in self}
 
+    def when_all_committed(self, then: Callable[[], None]) -> None:
+        """Calls ``then`` when all that has been appended so far is committed, or will not be."""
+        waiting = [part for part in self if part.leader is not None and part.log.log_end_offset > part.high_watermark]
+        left = len(waiting)
+
+        def one_less(_: ErrorCode) -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                then()
+
+        if not waiting:
+            then()
+        for partition in waiting:
+            partition.when_committed(partition.log.log_end_offset - 1, one_less)
+
     def settings_of(self, image: MetadataImage, topic: str) -> TopicSettings:
         return self._effective(topic_settings(image, topic, self._node_id, self._static))
 
