@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from barnabas.broker.features import BOOTSTRAP_FEATURES
-from barnabas.core.metadata.image import BROKER_RESOURCE
+from barnabas.core.metadata.image import BROKER_RESOURCE, MetadataImage
 from barnabas.core.raft.machine import Voter
-from barnabas.model.ids import METADATA_TOPIC, METADATA_TOPIC_ID, Uuid, uuid_from_text, uuid_text
+from barnabas.model.ids import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition, Uuid, uuid_from_text, uuid_text
 from barnabas.model.ports import Disk, Random
 from barnabas.runtime import metadata_snapshot
 from barnabas.storage import checkpoints
+from barnabas.storage.damage import find_damage
+from barnabas.storage.log_directory import find_logs
 from barnabas.wire.schema import Message
 from barnabas.wire.stored.metadata_control import FeatureLevelRecord
 from barnabas.wire.stored.metadata_topics import ConfigRecord
@@ -19,7 +21,7 @@ BOOTSTRAP_FILE = "bootstrap.checkpoint"
 
 
 class WrongFolder(Exception):
-    """The folder belongs to another node or cluster, or its identity cannot be read."""
+    """The folder belongs to another node or cluster, or what it held has suffered."""
 
 
 def random_uuid(random: Random) -> Uuid:
@@ -36,22 +38,71 @@ def node_id_of(disk: Disk, root: str) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def identify(disk: Disk, roots: Sequence[str], node_id: int, random: Random) -> tuple[str, list[Uuid]]:
-    """(cluster id, directory id of each folder); folders without an identity get one."""
+def check_unclaimed(disk: Disk, roots: Sequence[str]) -> None:
+    """Where the metadata would be made anew, there must be nothing that only the lost metadata knows of."""
+    if not disk.exists(f"{roots[0]}/{BOOTSTRAP_FILE}"):
+        check_empty(disk, roots, f"there is no metadata log in {roots[0]}")
+
+
+def check_empty(disk: Disk, roots: Sequence[str], reason: str) -> None:
+    for root in roots:
+        for partition, _ in find_logs(disk, root):
+            raise WrongFolder(
+                f"{root} holds partitions, {partition} for one, but {reason}: nothing is touched. Give the folder of a "
+                f"single node with all that was in it, or another --data"
+            )
+
+
+def check_undamaged(disk: Disk, root: str) -> None:
+    """The metadata log is not cut where it was sound once: all that was made since would be lost with it."""
+    directory = f"{root}/{METADATA_TOPIC}-0"
+    was_clean = checkpoints.read_clean_shutdown(disk, root) is not None
+    damage = find_damage(disk, directory, was_clean=was_clean) if disk.exists(directory) else None
+    if damage is not None:
+        path, position = damage
+        raise WrongFolder(
+            f"{path} is damaged at byte {position}, and no crash has left it so: nothing is touched. Restore the "
+            f"folder from a backup; to go on without what the metadata log says from there on, cut the file there"
+        )
+
+
+def check_complete(disk: Disk, roots: Sequence[str], fresh: Sequence[str], image: MetadataImage, node_id: int) -> None:
+    """A data folder without an identity may be a new one, or a disk that is not mounted."""
+    if not fresh:
+        return
+    found = {partition for root in roots for partition, _ in find_logs(disk, root)}
+    for topic in image.topics.values():
+        for number, state in enumerate(topic.partitions):
+            if node_id in state.replicas and TopicPartition(topic.name, number) not in found:
+                raise WrongFolder(
+                    f"{fresh[0]} is empty, and {topic.name}-{number}, for one, is in no data folder: is its disk "
+                    f"mounted? If its data is gone for good, start once without that folder"
+                )
+
+
+def identify(
+    disk: Disk, roots: Sequence[str], node_id: int, random: Random
+) -> tuple[str, list[Uuid], Mapping[str, Uuid]]:
+    """(cluster id, directory id of each folder, those of them that ``claim`` is yet to write)."""
     found = [checkpoints.read_meta_properties(disk, root) for root in roots]
     cluster_ids = {properties["cluster.id"] for properties in found if properties and "cluster.id" in properties}
     if len(cluster_ids) > 1:
         raise WrongFolder(f"the data folders belong to different clusters: {', '.join(sorted(cluster_ids))}")
     cluster_id = cluster_ids.pop() if cluster_ids else uuid_text(random_uuid(random))
-    directory_ids = []
+    directory_ids, fresh = [], {}
     for root, properties in zip(roots, found, strict=True):
         if properties is None:
-            directory_id = random_uuid(random)
-            _write_identity(disk, root, cluster_id, node_id, directory_id)
+            directory_id = fresh[root] = random_uuid(random)
         else:
             directory_id = _check_identity(disk, root, properties, cluster_id, node_id, random)
         directory_ids.append(directory_id)
-    return cluster_id, directory_ids
+    return cluster_id, directory_ids, fresh
+
+
+def claim(disk: Disk, fresh: Mapping[str, Uuid], cluster_id: str, node_id: int) -> None:
+    """Gives folders without an identity theirs."""
+    for root, directory_id in fresh.items():
+        _write_identity(disk, root, cluster_id, node_id, directory_id)
 
 
 def _write_identity(disk: Disk, root: str, cluster_id: str, node_id: int, directory_id: Uuid) -> None:

@@ -87,7 +87,9 @@ class Node:
         self._stopped = False
         self._compaction: Any = None
         self._roots = [os.path.abspath(path) for path in settings.data_directories]
-        self._directories = [LogDirectory(disk, root, on_failure=self._directory_failed) for root in self._roots]
+        self._directories = [
+            LogDirectory(disk, root, on_failure=self._directory_failed, report=report) for root in self._roots
+        ]
         options = LogOptions(
             producer_id_expiration_ms=settings.producer_id_expiration_ms,
             validation=Validation(settings.validation),
@@ -141,7 +143,13 @@ class Node:
 
     def _open(self) -> None:
         settings = self.settings = self._given = self._as_stored(self.settings)
-        self.cluster_id, self._directory_ids = formatting.identify(self._disk, self._roots, settings.id, self._random)
+        formatting.check_unclaimed(self._disk, self._roots)
+        formatting.check_undamaged(self._disk, self._roots[0])
+        self.cluster_id, self._directory_ids, fresh = formatting.identify(
+            self._disk, self._roots, settings.id, self._random
+        )
+        if len(fresh) == len(self._roots):
+            formatting.claim(self._disk, fresh, self.cluster_id, settings.id)
         me = Voter(settings.id, self._directory_ids[0])
         endpoint = controller_endpoint(settings)
         now_ms = self._clock.now_ms()
@@ -174,6 +182,11 @@ class Node:
             timestamp_ms=loaded.timestamp_ms,
         )
         self._is_new = not machine.image.features
+        if self._is_new:
+            formatting.check_empty(self._disk, self._roots, f"the metadata log in {self._roots[0]} is empty")
+        if len(fresh) < len(self._roots):
+            formatting.check_complete(self._disk, self._roots, list(fresh), machine.image, settings.id)
+            formatting.claim(self._disk, fresh, self.cluster_id, settings.id)
         driver.start(loaded.voters, first=self._is_new)
         if loaded.open_transaction is not None:
             driver.abort_transaction()

@@ -7,7 +7,10 @@ from collections.abc import Callable
 
 from barnabas.broker.context import Broker
 from barnabas.model.broker_settings import BrokerSettings
+from barnabas.model.errors import ApiError
 from barnabas.model.ports import Clock, DiskError
+from barnabas.runtime.partition import Partition
+from barnabas.storage.errors import LogOffline
 from barnabas.storage.log_directory import LogManager
 
 EVERY_S = 10.0
@@ -44,18 +47,24 @@ class Upkeep:
 
     def _look(self) -> None:
         """Each thing is done when its interval has passed."""
+        self._wait()
         now_ms = self._clock.monotonic_ms()
         if now_ms >= self._retention_at_ms:
             self._retention_at_ms = now_ms + self._retention_ms
             for partition in list(self._broker.partitions):
-                partition.upkeep(self._clock.now_ms())
+                self._retain(partition)
         if now_ms >= self._checkpoint_at_ms:
             self._checkpoint_at_ms = now_ms + self._checkpoint_ms
             self._write_checkpoints()
         self._logs.sweep(self._clock.now_ms())
         if self._broker.has_groups:
             self._broker.groups.upkeep()
-        self._wait()
+
+    def _retain(self, partition: Partition) -> None:
+        try:
+            partition.upkeep(self._clock.now_ms())
+        except (ApiError, DiskError, LogOffline) as problem:
+            self._report("retention did not succeed", partition=str(partition.name), reason=str(problem))
 
     def _write_checkpoints(self) -> None:
         try:

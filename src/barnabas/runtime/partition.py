@@ -279,8 +279,8 @@ class Partition:
         log = self.log
         if log.offline is not None:
             return
-        log.delete_old_segments(now_ms, self.high_watermark)
-        log.remove_deleted_files(now_ms)
         log.expire_producers(now_ms)
+        log.delete_old_segments(now_ms, self.high_watermark)
         if log.has_unflushed_segments:
             self.flush()
+        log.remove_deleted_files(now_ms)

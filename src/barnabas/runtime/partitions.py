@@ -108,7 +108,7 @@ class LocalPartitions:
         """``delta`` is None for the first image, which is applied as a whole."""
         self._image = image
         if delta is None:
-            self._remove_strays(image)
+            self._set_strays_aside(image)
             changed = list(image.topics.values())
         else:
             for topic in delta.removed_topics.values():
@@ -191,14 +191,24 @@ class LocalPartitions:
             partition.stop(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             self._delete_log(partition.name)
 
-    def _remove_strays(self, image: MetadataImage) -> None:
-        """Logs of topics that the metadata no longer knows: deleted while this broker was down, or half created."""
+    def _set_strays_aside(self, image: MetadataImage) -> None:
+        """Logs of no topic: it was deleted while this broker was down; or the metadata has suffered, and it has not."""
         for name, topic_id in [(log.partition, log.topic_id) for log in self._logs]:
             topic = image.topics.get(name.topic)
-            known = topic is not None and topic_id in (None, topic.topic_id) and name.partition < len(topic.partitions)
-            if not known:
-                self._report("removing the log of a deleted topic", partition=str(name))
-                self._delete_log(name)
+            if topic is None or topic_id not in (None, topic.topic_id) or name.partition >= len(topic.partitions):
+                self._set_aside(name)
+
+    def _set_aside(self, name: TopicPartition) -> None:
+        log = self._logs.get(name)
+        if log is not None and log.log_end_offset == log.log_start_offset:
+            self._delete_log(name)
+            return
+        try:
+            folder = self._logs.set_aside(name, self._random.randbytes(16))
+        except (DiskError, LogOffline) as problem:
+            self._report("a partition that no topic has stays", partition=str(name), reason=str(problem))
+        else:
+            self._report("no topic has this partition: its folder is set aside", partition=str(name), folder=folder)
 
     def _delete_log(self, name: TopicPartition) -> None:
         try:

@@ -6,22 +6,28 @@ its clean shutdown marker. A folder that fails takes only its own logs with it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from barnabas.model.errors import invariant
-from barnabas.model.ids import TopicPartition, Uuid, uuid_from_text
+from barnabas.model.ids import METADATA_TOPIC, TopicPartition, Uuid, uuid_from_text
 from barnabas.model.ports import Disk, DiskError, Random
 from barnabas.model.topic_settings import TopicSettings
 from barnabas.storage import checkpoints
 from barnabas.storage.errors import LogOffline
 from barnabas.storage.log import PRODUCER_EXPIRATION_MS, Log
+from barnabas.storage.retention import REMOVE_AGAIN_MS
+from barnabas.storage.segment import LOG_SUFFIX
 from barnabas.storage.validation import Validation
 
 DELETE_SUFFIX = "-delete"
 FUTURE_SUFFIX = "-future"
 STRAY_SUFFIX = "-stray"
 LOCK_FILE = ".lock"
+
+_TO_BE_DELETED = re.compile(r"\S+-\d+\.[0-9a-f]{32}-delete")
+"""As Kafka names them, and we. Whatever else ends so is somebody's own."""
 
 SettingsOf = Callable[[TopicPartition, Uuid | None], TopicSettings]
 """The settings of a topic as the runtime knows them when the logs are loaded."""
@@ -45,12 +51,34 @@ def parse_directory_name(name: str) -> TopicPartition | None:
     return TopicPartition(topic, int(partition))
 
 
+def find_logs(disk: Disk, path: str) -> Iterator[tuple[TopicPartition, str]]:
+    """The partitions of a data folder and their folders. Not every folder that is named like one is a log."""
+    for name in disk.list(path):
+        partition = parse_directory_name(name)
+        if partition is None or partition.topic == METADATA_TOPIC:
+            continue
+        directory = f"{path}/{name}"
+        if any(held == checkpoints.PARTITION_METADATA or held.endswith(LOG_SUFFIX) for held in disk.list(directory)):
+            yield partition, directory
+
+
+def _nobody_listens(event: str, **fields: Any) -> None: ...
+
+
 class LogDirectory:
     """One data folder."""
 
-    def __init__(self, disk: LockingDisk, path: str, *, on_failure: Callable[[LogDirectory, str], None] | None = None):
+    def __init__(
+        self,
+        disk: LockingDisk,
+        path: str,
+        *,
+        on_failure: Callable[[LogDirectory, str], None] | None = None,
+        report: Callable[..., None] = _nobody_listens,
+    ) -> None:
         self.disk = disk
         self.path = path
+        self._report = report
         self.logs: dict[TopicPartition, Log] = {}
         self.failure: str | None = None  # why it is offline
         self.was_clean = False
@@ -77,13 +105,9 @@ class LogDirectory:
         recovery_points = self._read(checkpoints.RECOVERY_POINTS)
         start_offsets = self._read(checkpoints.LOG_START_OFFSETS)
         for name in self.disk.list(self.path):
-            if name.endswith(DELETE_SUFFIX):
+            if _TO_BE_DELETED.fullmatch(name):
                 self.disk.remove_tree(f"{self.path}/{name}")
-                continue
-            partition = parse_directory_name(name)
-            if partition is None or partition.topic.startswith("__cluster_metadata"):
-                continue
-            directory = f"{self.path}/{name}"
+        for partition, directory in find_logs(self.disk, self.path):
             topic_id = self._read_topic_id(directory)
             self.logs[partition] = Log.open(
                 self.disk,
@@ -129,6 +153,7 @@ class LogDirectory:
         options: LogOptions,
     ) -> Log:
         directory = f"{self.path}/{partition}"
+        self._make_way(partition, directory, now_ms)
         self.disk.make_directory(directory)
         if topic_id is not None:
             checkpoints.write_partition_metadata(self.disk, directory, topic_id, sync=False)
@@ -149,25 +174,54 @@ class LogDirectory:
         self.logs[partition] = log
         return log
 
+    def _make_way(self, partition: TopicPartition, directory: str, now_ms: int) -> None:
+        """What is in the way of a new log is not its beginning: that of a deleted topic which could not be renamed."""
+        if self.disk.exists(directory) and self.disk.list(directory):
+            target = self._renamed(partition, f"{now_ms:032x}", STRAY_SUFFIX)
+            self.disk.rename(directory, target)
+            self._report("a folder was in the way of a new partition", folder=directory, renamed_to=target)
+
+    def _renamed(self, partition: TopicPartition, unique: str, suffix: str) -> str:
+        """As Kafka does it: a name that no topic can have."""
+        suffix = f"-{partition.partition}.{unique}{suffix}"
+        return f"{self.path}/{partition.topic[: 255 - len(suffix)]}{suffix}"
+
     def delete(self, partition: TopicPartition, unique: bytes, now_ms: int) -> None:
         """Renames the log's folder out of the way; ``sweep`` removes it after file.delete.delay.ms."""
         log = self.logs.pop(partition)
-        suffix = f"-{partition.partition}.{unique.hex()}{DELETE_SUFFIX}"
-        target = f"{self.path}/{partition.topic[: 255 - len(suffix)]}{suffix}"
+        target = self._renamed(partition, unique.hex(), DELETE_SUFFIX)
         log.close(clean=False)
         self.disk.rename(log.directory, target)
         log.renamed(target)
         self._doomed.append((now_ms + log.settings.file_delete_delay_ms, target))
 
+    def set_aside(self, partition: TopicPartition, unique: bytes) -> str:
+        """Renames the folder of a log that no topic has, and lets it be; returns where it is."""
+        log = self.logs.pop(partition)
+        target = self._renamed(partition, unique.hex(), STRAY_SUFFIX)
+        log.close(clean=False)
+        self.disk.rename(log.directory, target)
+        log.renamed(target)
+        return target
+
     def sweep(self, now_ms: int) -> None:
-        """Removes files and folders whose delay is over."""
+        """Removes files and folders whose delay is over; what cannot be removed now is tried again."""
         for log in self.logs.values():
             if log.doomed and log.offline is None:
-                log.remove_deleted_files(now_ms)
+                self._removing(lambda log=log: log.remove_deleted_files(now_ms))  # type: ignore[misc]
         due = [path for remove_at_ms, path in self._doomed if remove_at_ms <= now_ms]
         self._doomed = [entry for entry in self._doomed if entry[0] > now_ms]
         for path in due:
-            self.disk.remove_tree(path)
+            if not self._removing(lambda path=path: self.disk.remove_tree(path)):  # type: ignore[misc]
+                self._doomed.append((now_ms + REMOVE_AGAIN_MS, path))
+
+    def _removing(self, remove: Callable[[], object]) -> bool:
+        try:
+            remove()
+        except DiskError as problem:
+            self._report("what is deleted cannot be removed yet", reason=str(problem))
+            return False
+        return True
 
     def write_checkpoints(self, high_watermarks: dict[TopicPartition, int] | None = None, *, sync: bool = True) -> None:
         """Recovery points, log start offsets, and the high watermarks that the runtime knows."""
@@ -305,6 +359,10 @@ class LogManager:
         directory = self.directory_of(partition)
         if directory is not None:
             directory.delete(partition, unique, now_ms)
+
+    def set_aside(self, partition: TopicPartition, unique: bytes) -> str | None:
+        directory = self.directory_of(partition)
+        return directory.set_aside(partition, unique) if directory is not None else None
 
     def sweep(self, now_ms: int) -> None:
         for directory in self.directories:

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from barnabas.storage.log import Log
 
 
+REMOVE_AGAIN_MS = 60_000
+"""Later, where files of deleted segments and partitions cannot be removed now."""
+
+
 def delete_records_before(log: Log, offset: int, now_ms: int) -> int:
     log.check_online()
     if offset > log.log_end_offset:
@@ -86,10 +90,18 @@ def _delete_first(log: Log, count: int, now_ms: int) -> None:
 
 
 def remove_deleted_files(log: Log, now_ms: int) -> int:
+    """Raises DiskError when it has been through all; what could not be removed is tried again later."""
     due = [path for remove_at_ms, path in log.doomed if remove_at_ms <= now_ms]
     log.doomed = [entry for entry in log.doomed if entry[0] > now_ms]
+    problem: DiskError | None = None
     for path in due:
-        log.disk.remove(path)
+        try:
+            log.disk.remove(path)
+        except DiskError as error:
+            log.doomed.append((now_ms + REMOVE_AGAIN_MS, path))
+            problem = problem or error
+    if problem is not None:
+        raise problem
     return len(log.doomed)
 
 

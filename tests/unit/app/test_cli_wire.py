@@ -18,7 +18,7 @@ def _lines(rows: list[dict[str, Any]]) -> str:
 
 
 def test_every_golden_message_is_decoded_and_encoded() -> None:
-    rows = golden()
+    rows = [row for row in golden() if not row.has_unknown_tags]
     asked = [
         {"message": row.name, "version": row.version, "hex": row.raw.hex(), "id": at} for at, row in enumerate(rows)
     ]
@@ -32,9 +32,10 @@ def test_every_golden_message_is_decoded_and_encoded() -> None:
 
 
 def test_golden_values_are_encoded() -> None:
-    rows = [{"message": row.name, "version": row.version, "value": row.value} for row in golden()]
+    known = [row for row in golden() if not row.has_unknown_tags]
+    rows = [{"message": row.name, "version": row.version, "value": row.value} for row in known]
     encoded = json_lines(run("wire", "encode", stdin=_lines(rows)))
-    assert [row.get("hex") for row in encoded] == [row.raw.hex() for row in golden()]
+    assert [row.get("hex") for row in encoded] == [row.raw.hex() for row in known]
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from barnabas.model.ids import TopicPartition, Uuid
+from barnabas.model.ports import DiskError
 from barnabas.sim.disk import SimDisk
 from barnabas.storage import checkpoints
 from barnabas.storage.errors import LogOffline
-from barnabas.storage.log_directory import DirectoryLocked, LogDirectory, LogManager, parse_directory_name
+from barnabas.storage.log_directory import DirectoryLocked, LogDirectory, LogManager, find_logs, parse_directory_name
+from barnabas.storage.retention import REMOVE_AGAIN_MS
 from tests.unit.storage.kit import NOW, append, offsets, small
 
 TOPIC_ID = Uuid(bytes(range(16)))
@@ -176,3 +178,71 @@ def test_meta_properties_round_trip_and_read_what_java_writes():
 def test_malformed_checkpoints(content):
     with pytest.raises(checkpoints.MalformedCheckpoint):
         checkpoints.parse_lines(content, 3)
+
+
+def test_folders_that_only_look_like_ours_are_let_be():
+    disk = SimDisk()
+    for path in ("/data/photos-2023/a.jpg", "/data/papers-to-delete/a.tex", "/data/a-0.00ff-delete/x"):
+        disk.make_directory(path.rpartition("/")[0])
+        disk.write_file(path, b"precious")
+    one = manager(disk)
+    assert len(one) == 0
+    one.sweep(NOW + 10**12)
+    assert disk.read_file("/data/photos-2023/a.jpg") == b"precious"
+    assert disk.exists("/data/papers-to-delete/a.tex")
+    assert disk.exists("/data/a-0.00ff-delete/x")
+    assert list(find_logs(disk, "/data")) == []
+
+
+def test_what_is_in_the_way_of_a_new_log_is_set_aside():
+    disk = SimDisk()
+    told: list[dict[str, object]] = []
+    directory = LogDirectory(disk, "/data", report=lambda event, **fields: told.append(fields))
+    one = LogManager([directory])
+    one.load(lambda _partition, _topic_id: small(), now_ms=NOW)
+    append(one.create(A, TOPIC_ID, small(), now_ms=NOW))
+    disk.fail_next()
+    with pytest.raises(DiskError):
+        one.delete(A, bytes(16), NOW)
+    log = one.create(A, TOPIC_ID, small(), now_ms=NOW)
+    assert log.log_end_offset == 0
+    (moved,) = told
+    assert disk.exists(f"{moved['renamed_to']}/00000000000000000000.log")
+    disk.unlock("/data/.lock")
+    assert [str(log.partition) for log in manager(disk)] == [str(A)]
+
+
+def test_a_log_set_aside_is_not_loaded_again():
+    disk = SimDisk()
+    one = manager(disk)
+    append(one.create(A, TOPIC_ID, small(), now_ms=NOW))
+    folder = one.set_aside(A, bytes(16))
+    assert folder == "/data/topic-with-dash-0.00000000000000000000000000000000-stray"
+    assert one.get(A) is None
+    assert one.set_aside(A, bytes(16)) is None
+    disk.unlock("/data/.lock")
+    assert len(manager(disk)) == 0
+    assert disk.exists(f"{folder}/00000000000000000000.log")
+
+
+def test_what_cannot_be_removed_is_tried_again():
+    disk = SimDisk()
+    told: list[str] = []
+    one = LogManager([LogDirectory(disk, "/data", report=lambda event, **fields: told.append(event))])
+    one.load(lambda _partition, _topic_id: small(), now_ms=NOW)
+    gone = one.create(A, TOPIC_ID, small(file_delete_delay_ms=0), now_ms=NOW)
+    append(gone)
+    one.delete(A, bytes(16), NOW)
+    kept = one.create(B, TOPIC_ID, small(file_delete_delay_ms=0, retention_bytes=0), now_ms=NOW)
+    for _ in range(20):
+        append(kept)
+    kept.delete_old_segments(NOW, kept.log_end_offset)
+    files = len(kept.doomed)
+    assert files > 1
+    disk.fail_next(count=files + 1)
+    one.sweep(NOW)
+    assert len(told) == 2
+    assert len(kept.doomed) == files
+    one.sweep(NOW + REMOVE_AGAIN_MS)
+    assert kept.doomed == []
+    assert disk.list("/data") == [str(B)]
