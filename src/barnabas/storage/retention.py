@@ -65,6 +65,8 @@ def _delete_while(log: Log, now_ms: int, high_watermark: int, condition: Callabl
         if segment.next_offset > high_watermark or not condition(segment):
             break
         count += 1
+    if count == len(log.segments) and not _has_rolled(log, now_ms):
+        count -= 1
     if count:
         try:
             _delete_first(log, count, now_ms)
@@ -73,10 +75,20 @@ def _delete_while(log: Log, now_ms: int, high_watermark: int, condition: Callabl
     return count
 
 
-def _delete_first(log: Log, count: int, now_ms: int) -> None:
-    if count == len(log.segments):
+def _has_rolled(log: Log, now_ms: int) -> bool:
+    """Whether there is an empty segment to go on with. A full disk may have no room for one until others are gone."""
+    try:
         log.roll(now_ms)
+    except DiskError:
+        return False
+    try:
         sync_entries(log)  # the empty segment is all that will say where the log ends
+    except DiskError as error:
+        raise log.fail(f"the segment to go on with could not be synced: {error}") from error
+    return True
+
+
+def _delete_first(log: Log, count: int, now_ms: int) -> None:
     remove_at_ms = now_ms + log.settings.file_delete_delay_ms
     doomed = log.segments[:count]
     del log.segments[:count], log.bases[:count]

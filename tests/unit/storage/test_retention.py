@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.model.errors import ApiError
-from barnabas.sim.disk import SimDisk
+from barnabas.sim.disk import Fault, SimDisk
 from tests.unit.storage.kit import DIRECTORY, NOW, append, batch, new_log, offsets, open_log, read_all, small
 
 
@@ -188,3 +188,25 @@ def test_what_was_cut_does_not_come_back_after_a_power_cut(seed):
     log.truncate_to(3)
     disk.crash()
     assert open_log(disk, recovery_point=3).log_end_offset == 3
+
+
+def test_a_full_disk_lets_all_go_but_the_last_segment():
+    """It needs an empty one in its place, and that has to wait until there is room."""
+    log = filled(retention_ms=1, file_delete_delay_ms=0)
+    segments = len(log.segments)
+    log.disk.fail_next(Fault.ENOSPC)
+    assert log.delete_old_segments(NOW * 2, log.log_end_offset) == segments - 1
+    assert log.offline is None
+    assert log.log_start_offset == log.bases[0] > 0
+    assert append(log).first_offset == 40
+    assert log.delete_old_segments(NOW * 2, log.log_end_offset) == 1
+    assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (41, 41, 0)
+
+
+def test_records_are_deleted_on_a_full_disk():
+    log = filled()
+    log.disk.fail_next(Fault.ENOSPC)
+    assert log.delete_records_before(40) == 40
+    assert log.offline is None
+    assert offsets(log) == []
+    assert len(log.segments) == 1
