@@ -109,6 +109,7 @@ class LocalPartitions:
         self._image = image
         if delta is None:
             self._set_strays_aside(image)
+            self._report_missing(image)
             changed = list(image.topics.values())
         else:
             for topic in delta.removed_topics.values():
@@ -118,6 +119,17 @@ class LocalPartitions:
             self._apply_settings(delta, image)
         for topic in changed:
             self._apply_topic(topic, image)
+
+    def _report_missing(self, image: MetadataImage) -> None:
+        """At a start every partition has its log, unless a crash came between its creation and its first record."""
+        missing = [
+            f"{topic.name}-{number}"
+            for topic in image.topics.values()
+            for number, state in enumerate(topic.partitions)
+            if self._node_id in state.replicas and self._logs.get(TopicPartition(topic.name, number)) is None
+        ]
+        if missing:
+            self._report("partitions without a log begin at offset 0", count=len(missing), first=missing[0])
 
     def _apply_topic(self, topic: TopicImage, image: MetadataImage) -> None:
         settings: TopicSettings | None = None
