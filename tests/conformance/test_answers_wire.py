@@ -24,9 +24,11 @@ from barnabas.wire.api.list_offsets import (
     ListOffsetsTopic,
 )
 from barnabas.wire.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from tests.reliability.raw import Raw
+from barnabas.wire.api.produce import ProduceResponse
+from barnabas.wire.compression import Codec
+from tests.reliability.raw import Raw, batch, produce_request
 
-TOPIC = 2
+TOPIC, BROKER = 2, 4
 ALL_TOPIC_OPERATIONS = 3576
 UNKNOWN, INVALID_NAME = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION
 
@@ -139,3 +141,51 @@ def test_refused_members_have_no_protocol(raw: Raw, version: int, name: str | No
     reply = raw.call(JoinGroupRequest(group_id=""), JoinGroupResponse, version)
     assert reply.error_code
     assert reply.protocol_name == name
+
+
+def test_settings_for_all_brokers_are_told_apart_from_those_of_one(raw: Raw) -> None:
+    def alter_broker(name: str, value: str | None) -> None:
+        config = altering.AlterableConfig("log.retention.ms", 0 if value else 1, value)
+        request = altering.IncrementalAlterConfigsRequest([altering.AlterConfigsResource(BROKER, name, [config])])
+        assert raw.call(request, altering.IncrementalAlterConfigsResponse, 1).responses[0].error_code == 0
+
+    def told(name: str, keys: list[str] | None) -> dict[str, tuple[str | None, int, int]]:
+        request = DescribeConfigsRequest([DescribeConfigsResource(BROKER, name, keys)], include_synonyms=True)
+        configs = raw.call(request, DescribeConfigsResponse, 4).results[0].configs
+        return {config.name: (config.value, config.config_source, len(config.synonyms)) for config in configs}
+
+    alter_broker("1", "300000")
+    alter_broker("", "400000")
+    assert told("", None)["log.retention.ms"] == ("400000", 3, 1)
+    assert told("1", ["log.retention.ms"])["log.retention.ms"][:2] == ("300000", 2)
+    assert len(told("1", [])) > 50, "an empty list of names stands for all"
+    alter_broker("1", None)
+    alter_broker("", None)
+    assert "log.retention.ms" not in told("", None)
+
+
+def test_batches_that_are_none(raw: Raw, topic: str) -> None:
+    old = bytearray(batch())
+    old[16] = 1
+    for records in (b"", batch()[:40], batch()[:-1], bytes(old), batch() + batch()):
+        assert raw.produce(topic, records).error_code == ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize(("version", "code"), [(6, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE), (7, ErrorCode.NONE)])
+def test_zstd_comes_with_version_7(raw: Raw, topic: str, version: int, code: ErrorCode) -> None:
+    for _ in range(2):
+        request = produce_request(topic, batch(b"value", codec=Codec.ZSTD))
+        (answer,) = raw.call(request, ProduceResponse, version).responses[0].partition_responses
+        assert answer.error_code == code
+
+
+def test_a_producer_epoch_below_none_is_refused(raw: Raw, topic: str) -> None:
+    records = batch(b"value", producer_id=5, producer_epoch=-512, base_sequence=0)
+    assert raw.produce(topic, records).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_fetches_beyond_the_end_tell_no_offsets(raw: Raw, topic: str) -> None:
+    raw.produce(topic)
+    found = raw.fetch(topic, 5)
+    assert found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert (found.high_watermark, found.last_stable_offset, found.log_start_offset) == (-1, -1, -1)

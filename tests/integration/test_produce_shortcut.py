@@ -19,7 +19,7 @@ from barnabas.wire.checksum import crc32c
 from barnabas.wire.compression import Codec
 from tests.reliability.raw import Raw, batch, frame, produce_request
 
-VERSIONS = (5, 8, 9, 12, 13)
+VERSIONS = (7, 8, 9, 12, 13)
 
 
 @pytest.fixture(scope="module")

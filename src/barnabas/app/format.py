@@ -11,8 +11,8 @@ from barnabas.model.ids import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition
 from barnabas.model.ports import Disk, Random
 from barnabas.runtime import metadata_snapshot
 from barnabas.storage import checkpoints
-from barnabas.storage.damage import find_damage
 from barnabas.storage.log_directory import find_logs
+from barnabas.storage.torn import find_damage
 from barnabas.wire.schema import Message
 from barnabas.wire.stored.metadata_control import FeatureLevelRecord
 from barnabas.wire.stored.metadata_topics import ConfigRecord

@@ -103,6 +103,8 @@ class ProducerState:
         """The remembered batch that this one repeats, or None where it is new. Raises ApiError."""
         entry = self.producers.get(producer_id)
         if entry is None:
+            if producer_epoch < -1:
+                raise ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {producer_id} has epoch {producer_epoch}")
             return None  # nothing is known, perhaps no longer: any sequence begins
         if origin is Origin.CLIENT:
             duplicate = entry.duplicate_of(producer_epoch, first_sequence, last_sequence)

@@ -106,11 +106,12 @@ def read_one_header(batch: memoryview) -> BatchHeader:
     try:
         header = read_header(batch, 0)
     except (CorruptBatch, UnsupportedMagic) as error:
-        raise ApiError(error.code, str(error)) from None
+        raise ApiError(ErrorCode.INVALID_RECORD, str(error)) from None
     if header.batch_length + LOG_OVERHEAD != len(batch):
-        if header.batch_length + LOG_OVERHEAD > len(batch):
-            raise ApiError(ErrorCode.CORRUPT_MESSAGE, "the batch is cut short")
-        raise ApiError(ErrorCode.INVALID_RECORD, "more than one batch for a partition")
+        is_cut = header.batch_length + LOG_OVERHEAD > len(batch)
+        raise ApiError(
+            ErrorCode.INVALID_RECORD, "the batch is cut short" if is_cut else "more than one batch for a partition"
+        )
     return header
 
 

@@ -222,6 +222,11 @@ def set_leader_epoch(buffer: bytearray | memoryview, position: int, leader_epoch
     _EPOCH.pack_into(buffer, position + _EPOCH_AT, leader_epoch)
 
 
+def codec_number(batch: Buffer) -> int:
+    """What the bytes, which nobody has checked yet, say of their compression; 0 where they are too few."""
+    return batch[_ATTRIBUTES_AT + 1] & CODEC_MASK if len(batch) >= HEADER_SIZE else 0
+
+
 def is_transactional(batch: Buffer) -> bool:
     """Whether the bytes, which nobody has checked yet, say that they are a batch of a transaction."""
     return len(batch) >= HEADER_SIZE and batch[_MAGIC_AT] == MAGIC and bool(batch[_ATTRIBUTES_AT + 1] & TRANSACTIONAL)

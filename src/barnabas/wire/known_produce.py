@@ -7,11 +7,11 @@ the offsets was made beforehand.
 
 The layouts are those of a request without a transactional id, with one topic, one partition and no tagged fields:
 
-    5 to 8    -1:i16 acks:i16 timeout:i32 1:i32 name:str 1:i32 index:i32 | length:i32 batch
+    7 to 8    -1:i16 acks:i16 timeout:i32 1:i32 name:str 1:i32 index:i32 | length:i32 batch
     9 to 12   0:u8 acks:i16 timeout:i32 2:u8 name:compact str 2:u8 index:i32 | length:uvarint batch 0 0 0
     13        the same with topic_id:uuid for the name
 
-What is left of the bar is the prefix. A version below 5 is not read here: its reply lacks the log start offset.
+What is left of the bar is the prefix. Versions below 7 are not read here: they may not carry every codec.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Layout(NamedTuple):
 def layout_of(version: int) -> Layout | None:
     if version > LAST_VERSION:
         return None
-    return _TOPIC_ID if version == 13 else _COMPACT if version >= 9 else _CLASSIC if version >= 5 else None
+    return _TOPIC_ID if version == 13 else _COMPACT if version >= 9 else _CLASSIC if version >= 7 else None
 
 
 _count = struct.Struct(">i").unpack_from

@@ -72,7 +72,7 @@ def test_a_wrong_checksum():
 
 @pytest.mark.parametrize("cut", [1, 30, 60, 61, 70])
 def test_a_batch_that_is_cut_short(cut):
-    assert refused(new_log(), batch()[:cut]) is ErrorCode.CORRUPT_MESSAGE
+    assert refused(new_log(), batch()[:cut]) is ErrorCode.INVALID_RECORD
 
 
 def test_two_batches():
@@ -82,7 +82,7 @@ def test_two_batches():
 def test_an_older_format():
     data = bytearray(batch())
     data[16] = 1
-    assert refused(new_log(), bytes(data)) is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    assert refused(new_log(), bytes(data)) is ErrorCode.INVALID_RECORD
 
 
 def test_a_base_offset_that_is_not_zero():

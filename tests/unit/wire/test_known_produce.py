@@ -18,7 +18,7 @@ from barnabas.wire.api.produce import (
 from barnabas.wire.known_produce import SHORTEST, layout_of
 from barnabas.wire.schema import DecodeError
 
-VERSIONS = range(5, 14)
+VERSIONS = range(7, 14)
 NAMES = st.text("abcXYZ09._-", min_size=1, max_size=249)
 BATCHES = st.one_of(st.binary(min_size=61, max_size=300), st.integers(16_300, 16_400).map(bytes))
 

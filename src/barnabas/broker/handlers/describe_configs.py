@@ -28,14 +28,18 @@ def handle(broker: Broker, exchange: Request, request: DescribeConfigsRequest) -
     for resource in {(wanted.resource_type, wanted.resource_name): wanted for wanted in request.resources}.values():
         result = DescribeConfigsResult(0, None, resource.resource_type, resource.resource_name)
         try:
-            result.configs = [_describe(broker, entry, topic, request) for entry, topic in _settings(broker, resource)]
+            result.configs = [
+                _describe(entry, found, resource.resource_type == TOPIC_RESOURCE, request)
+                for entry, found in _settings(broker, resource)
+            ]
         except ApiError as problem:
             result.error_code, result.error_message = problem.code, problem.message
         results.append(result)
     return DescribeConfigsResponse(results=results)
 
 
-def _settings(broker: Broker, resource: DescribeConfigsResource) -> Iterable[tuple[Setting, str | None]]:
+def _settings(broker: Broker, resource: DescribeConfigsResource) -> Iterable[tuple[Setting, list[Origin]]]:
+    """With where their values come from, the one in force first."""
     wanted = resource.configuration_keys
     if resource.resource_type == TOPIC_RESOURCE:
         check_name(resource.resource_name)
@@ -51,24 +55,31 @@ def _settings(broker: Broker, resource: DescribeConfigsResource) -> Iterable[tup
             )
         entries = list(all_broker_settings().values())
         topic = None
-        if resource.resource_name == "":
-            everyone = broker.image.configs.get((BROKER_RESOURCE, ""), {})
-            entries = [entry for entry in entries if entry.key in everyone]
     else:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
-    return [(entry, topic) for entry in entries if wanted is None or entry.key in wanted]
+    found = [
+        (entry, origins(entry, broker.node_id, broker.image, topic, broker.static_settings))
+        for entry in entries
+        if not wanted or entry.key in wanted
+    ]
+    if resource.resource_name == "":  # what is set for all brokers, and nothing of this one
+        told = (
+            (entry, [each for each in listed if each.source is ConfigSource.DYNAMIC_DEFAULT_BROKER])
+            for entry, listed in found
+        )
+        return [(entry, listed) for entry, listed in told if listed]
+    return found
 
 
 def _describe(
-    broker: Broker, entry: Setting, topic: str | None, request: DescribeConfigsRequest
+    entry: Setting, found: list[Origin], of_topic: bool, request: DescribeConfigsRequest
 ) -> DescribeConfigsResourceResult:
-    found = origins(entry, broker.node_id, broker.image, topic, broker.static_settings)
     sensitive = entry.type is SettingType.PASSWORD
     first = found[0]
     result = DescribeConfigsResourceResult(
         name=entry.key,
         value=None if sensitive else entry.normal(first.text),
-        read_only=topic is None and not entry.dynamic,
+        read_only=not of_topic and not entry.dynamic,
         config_source=first.source,
         is_sensitive=sensitive,
         config_type=entry.type,
@@ -78,13 +89,13 @@ def _describe(
         result.synonyms = [
             DescribeConfigsSynonym(origin.key, None if sensitive else entry.normal(origin.text), origin.source)
             for origin in found
-            if origin.source is not ConfigSource.DEFAULT or _is_listed(entry, topic, origin)
+            if origin.source is not ConfigSource.DEFAULT or _is_listed(entry, of_topic, origin)
         ]
     return result
 
 
-def _is_listed(entry: Setting, topic: str | None, default: Origin) -> bool:
+def _is_listed(entry: Setting, of_topic: bool, default: Origin) -> bool:
     """Whether a default is that of a broker's setting: a topic's own is no synonym of anything."""
-    if topic is None:
+    if not of_topic:
         return default.text is not None
     return entry.synonym is not None and entry.synonym not in FINER_UNITS

@@ -172,7 +172,8 @@ class _Fetch:
     def _diverges(self, partition: Partition, target: Target, data: PartitionData) -> bool:
         """The reader's last epoch ended earlier here: it holds records that were lost (KIP-595, KIP-320)."""
         wanted = target.wanted
-        if wanted.last_fetched_epoch == partition.leader_epoch:
+        at_most = partition.log.log_end_offset
+        if wanted.last_fetched_epoch == partition.leader_epoch and wanted.fetch_offset <= at_most:
             return False
         known_epoch, end_offset = partition.log.end_offset_for_epoch(wanted.last_fetched_epoch)
         if end_offset < 0:
@@ -186,13 +187,10 @@ class _Fetch:
     def _refuse(self, data: PartitionData, partition: Partition | None, problem: ApiError) -> None:
         self._urgent = True
         data.error_code = problem.code
-        data.high_watermark = -1
+        data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
         if partition is None:
             return
-        if problem.code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            data.high_watermark = partition.high_watermark
-            data.log_start_offset = partition.log.log_start_offset
-        elif problem.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+        if problem.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
             topic = self._broker.image.topics_by_id.get(partition.topic_id)
             if topic is not None:
                 state = topic.partitions[partition.name.partition]

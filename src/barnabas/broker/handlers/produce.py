@@ -26,10 +26,13 @@ from barnabas.wire.api.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from barnabas.wire.batch import is_transactional
+from barnabas.wire.batch import codec_number, is_transactional
+from barnabas.wire.compression import Codec
 from barnabas.wire.schema import DecodeError
 
 ALL = -1
+FIRST_WITH_ZSTD = 7
+"""KIP-110: a consumer that asks with an older Fetch could not read it."""
 
 MAX_KNOWN_PREFIXES = 4096
 """Of one version, of all clients together."""
@@ -69,8 +72,7 @@ def _append_topic(
             if data.records is None:
                 raise ApiError(ErrorCode.INVALID_RECORD, "Produce requests must carry a record batch")
             batch: memoryview = data.records  # type: ignore[assignment]  # always a view into the buffer
-            if is_transactional(batch):
-                raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transaction without an id")
+            _check_allowed(batch, exchange.version)
             appended = partition.append(batch, now_ms)
         except ApiError as problem:
             _refuse(answer, problem)
@@ -104,6 +106,13 @@ def _find(
             f"{partition.min_in_sync_replicas}",
         )
     return partition
+
+
+def _check_allowed(batch: memoryview, version: int) -> None:
+    if is_transactional(batch):
+        raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a batch of a transaction without an id")
+    if version < FIRST_WITH_ZSTD and codec_number(batch) == Codec.ZSTD:
+        raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd is not for version {version} of Produce")
 
 
 def _look_up(broker: Broker, version: int, topic: TopicProduceData, index: int) -> Partition:

@@ -40,7 +40,7 @@ class ListingTurn(Turn):
                     member.client_id,
                     member.client_host,
                     member.protocols.get(group.protocol or "", b"") if settled else b"",
-                    member.assignment if settled else b"",
+                    member.assignment,
                 )
                 for member in group.members.values()
             ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.sim.disk import SimDisk
-from barnabas.storage.damage import find_damage
+from barnabas.storage.torn import find_damage
 from tests.unit.storage.kit import DIRECTORY, append, batch, open_log, small
 
 NAME = f"{DIRECTORY}/{0:020d}.log"
