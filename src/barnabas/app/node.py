@@ -94,6 +94,7 @@ class Node:
             producer_id_expiration_ms=settings.producer_id_expiration_ms,
             validation=Validation(settings.validation),
             random=self._random,
+            report=report,
         )
         self._logs = LogManager(self._directories, options)
 
@@ -162,6 +163,7 @@ class Node:
             now_ms=now_ms,
             topic_id=METADATA_TOPIC_ID,
             on_failure=lambda log, reason: self._on_failure(f"The metadata log failed: {reason}"),
+            report=self._report,
         )
         driver = RaftDriver(
             disk=self._disk,

@@ -24,6 +24,7 @@ from barnabas.storage.log import Appended, Log
 from barnabas.storage.lookup import TimestampOffset
 from barnabas.storage.producer_state import Origin, ProducerEntry
 from barnabas.storage.reading import ReadResult
+from barnabas.wire.batch import CorruptBatch
 
 
 @contextmanager
@@ -33,6 +34,8 @@ def _storage_errors() -> Iterator[None]:
         yield
     except (DiskError, LogOffline) as problem:
         raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem)) from problem
+    except CorruptBatch as problem:
+        raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(problem)) from problem
 
 
 class FetchWaiter(Protocol):
@@ -231,6 +234,8 @@ class Partition:
             return self.log.read(offset, max_bytes, max_offset=end, minimum_one=minimum_one, aborted=committed_only)
         except (DiskError, LogOffline) as problem:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem)) from problem
+        except CorruptBatch as problem:
+            raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(problem)) from problem
 
     # Looking up; all raise ApiError alone
 

@@ -11,23 +11,23 @@ those are looked at when first used, and rebuilt if they are missing or have an 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from barnabas.model.ports import FileMissing
 from barnabas.model.settings import INT_MAX
+from barnabas.storage import damage
 from barnabas.storage.follower import replay
 from barnabas.storage.producer_snapshot import Snapshots
-from barnabas.storage.scan import scan_headers
+from barnabas.storage.scan import scan_segment, sound_headers
 from barnabas.storage.segment import DELETED_SUFFIX, LOG_SUFFIX, SUFFIXES, Segment
 from barnabas.storage.transaction_index import AbortedTransaction
-from barnabas.wire.batch import CONTROL, TRANSACTIONAL, add_sequence, read_header
-from barnabas.wire.walk import BatchFields, IndexScan, ScanState, Stop, index_scan
+from barnabas.wire.batch import CONTROL, TRANSACTIONAL, CorruptBatch, add_sequence, read_header
+from barnabas.wire.walk import BatchFields, IndexScan, ScanState
 
 if TYPE_CHECKING:
     from barnabas.storage.log import Log
 
-CHUNK_BYTES = 4 << 20
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 _METADATA_SNAPSHOT_DELETED = ".checkpoint.deleted"
@@ -99,7 +99,7 @@ def finish_interrupted(log: Log, names: list[str]) -> None:
 def _next_offset_of(log: Log, name: str) -> int:
     file = log.disk.open(f"{log.directory}/{name}")
     next_offset = int(name[:20])
-    for _, header in scan_headers(file, 0, file.size(), 1 << 20):
+    for _, header in sound_headers(file, 0, file.size(), 1 << 20):
         next_offset = header.next_offset
     file.close()
     return next_offset
@@ -115,6 +115,7 @@ def _find_segments(log: Log, names: list[str], now_ms: int) -> None:
         interval = log.settings.index_interval_bytes
         segment = Segment(log.disk, log.directory, base, created_ms=now_ms, index_interval_bytes=interval, stored=True)
         segment.size = segment.open_log().size()
+        segment.on_rebuild = partial(damage.tell_rebuilt, log)
         if not segment.size and base != bases[-1]:
             segment.remove()
             continue
@@ -134,7 +135,7 @@ def _trust_tail(log: Log) -> bool:
     position = end = segment.offset_index.last_position()
     timestamp, offset = segment.time_index.last()
     segment.next_offset = segment.base_offset
-    for found, header in segment.batches(position):
+    for found, header in segment.sound_batches(position):
         end = found + header.size
         segment.next_offset = header.next_offset
         if header.max_timestamp > timestamp:
@@ -151,14 +152,20 @@ def _recover(log: Log, first_torn: int) -> None:
         log.log_end_offset = torn[0].base_offset
         rebuild_producers(log, now_ms=-1)
     for index, segment in enumerate(torn):
-        if index and segment.base_offset != log.log_end_offset and not log.settings.compacts:
-            # The end of the segment before was lost on a batch boundary. A hole would be served as if it were whole.
+        if index and _is_missing_before(log, segment, first_torn + index):
             _drop_from(log, first_torn + index)
             break
         if not _recover_segment(log, segment):
             _drop_from(log, first_torn + index + 1)
             break
     log.log_end_offset = log.segments[-1].next_offset if log.segments else log.log_start_offset
+
+
+def _is_missing_before(log: Log, segment: Segment, index: int) -> bool:
+    """The end of the segment before was lost on a batch boundary. A hole would be served as if it were whole."""
+    if segment.base_offset == log.log_end_offset or log.settings.compacts:
+        return False
+    return not damage.was_compacted(log.segments[index - 1])
 
 
 def _drop_from(log: Log, index: int) -> None:
@@ -183,7 +190,7 @@ def _recover_segment(log: Log, segment: Segment) -> bool:
             segment.transaction_index.append(entry)
 
     state = ScanState(max(segment.base_offset, log.log_end_offset), leader_epoch=log.epochs.latest)
-    end = scan_segment(segment, size, take, state=state, check_crc=True)
+    end = scan_segment(segment, size, take, state=state, check_crc=True).position
     segment.next_offset = max(segment.next_offset, segment.base_offset)
     log.log_end_offset = segment.next_offset
     log.producers.end_offset = log.log_end_offset
@@ -193,36 +200,6 @@ def _recover_segment(log: Log, segment: Segment) -> bool:
     elif not is_last:
         segment.seal()
     return end == size
-
-
-def scan_segment(
-    segment: Segment,
-    size: int,
-    take: Callable[[IndexScan, bytes, int], None],
-    *,
-    position: int = 0,
-    state: ScanState,
-    check_crc: bool,
-) -> int:
-    """Goes over the batches chunk by chunk; returns the position behind the last sound one."""
-    file = segment.open_log()
-    needed = 0
-    while position < size:
-        data = file.read(min(max(CHUNK_BYTES, needed), size - position), position)
-        scan = index_scan(
-            data,
-            state=state,
-            file_position=position,
-            index_interval_bytes=segment.index_interval_bytes,
-            max_offset=segment.base_offset + INT_MAX,
-            check_crc=check_crc,
-        )
-        take(scan, data, position)
-        state, needed = scan.state, scan.needed_bytes
-        position += scan.stop
-        if scan.reason not in (Stop.END, Stop.PARTIAL) or needed > size - position or not data:
-            break
-    return position
 
 
 def _replay_all(log: Log, batches: list[BatchFields], data: bytes, data_position: int) -> list[AbortedTransaction]:
@@ -259,8 +236,13 @@ def rebuild_producers(log: Log, *, now_ms: int) -> None:
 
 
 def _replay_segment(log: Log, segment: Segment, start_offset: int) -> None:
-    place = segment.position_of(start_offset) if start_offset > segment.base_offset else (0, None)
-    if place is None or not segment.size:
+    if not segment.size:
+        return
+    try:
+        place = damage.position_of(log, segment, start_offset) if start_offset > segment.base_offset else (0, None)
+    except CorruptBatch:
+        return  # which has been told; producers that wrote there only are not known any more
+    if place is None:
         return
 
     def take(scan: IndexScan, data: bytes, data_position: int) -> None:

@@ -27,6 +27,7 @@ from barnabas.model.ids import TopicPartition, Uuid
 from barnabas.model.ports import Disk, DiskError, Random
 from barnabas.model.topic_settings import TopicSettings
 from barnabas.storage import flushing, loader, lookup, reading, retention
+from barnabas.storage.damage import Report, unheard
 from barnabas.storage.epoch_cache import EpochCache
 from barnabas.storage.errors import LogOffline
 from barnabas.storage.flushing import FlushTask
@@ -73,6 +74,7 @@ class Log:
         validation: Validation = Validation.RECORDS,
         random: Random | None = None,
         on_failure: Callable[[Log, str], None] | None = None,
+        report: Report = unheard,
     ) -> None:
         """Not for callers: ``Log.open`` makes a log that can be used."""
         self.disk = disk
@@ -83,6 +85,7 @@ class Log:
         self.validation = validation
         self.random = random
         self.on_failure = on_failure
+        self.report = report  # damage that was found, and what recovery took away
         self.offline: LogOffline | None = None
         self.segments: list[Segment] = []  # ascending by base offset, never empty once open
         self.bases: list[int] = []  # their base offsets, for bisection
@@ -123,6 +126,7 @@ class Log:
         validation: Validation = Validation.RECORDS,
         random: Random | None = None,
         on_failure: Callable[[Log, str], None] | None = None,
+        report: Report = unheard,
     ) -> Log:
         """Opens or creates the log in its folder; recovers what a crash may have torn unless ``clean``."""
         log = cls(
@@ -135,6 +139,7 @@ class Log:
             validation=validation,
             random=random,
             on_failure=on_failure,
+            report=report,
         )
         log.now_ms = log.last_flush_ms = now_ms
         loader.load(log, now_ms=now_ms, clean=clean, recovery_point=recovery_point, log_start_offset=log_start_offset)
@@ -373,7 +378,7 @@ class Log:
         """Whole batches from the one that holds ``offset``, none with a record at or after ``max_offset``.
 
         ``minimum_one`` lets the first batch be larger than ``max_bytes``; ``aborted`` asks for the transactions that a
-        read_committed consumer must skip. Raises ApiError(OFFSET_OUT_OF_RANGE).
+        read_committed consumer must skip. Raises ApiError(OFFSET_OUT_OF_RANGE), CorruptBatch.
         """
         if self.offline is not None:
             raise self.offline

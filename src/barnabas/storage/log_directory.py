@@ -15,6 +15,7 @@ from barnabas.model.ids import METADATA_TOPIC, TopicPartition, Uuid, uuid_from_t
 from barnabas.model.ports import Disk, DiskError, Random
 from barnabas.model.topic_settings import TopicSettings
 from barnabas.storage import checkpoints
+from barnabas.storage.damage import Report, unheard
 from barnabas.storage.errors import LogOffline
 from barnabas.storage.log import PRODUCER_EXPIRATION_MS, Log
 from barnabas.storage.retention import REMOVE_AGAIN_MS
@@ -120,6 +121,7 @@ class LogDirectory:
                 log_start_offset=start_offsets.get(partition, 0),
                 topic_id=topic_id,
                 on_failure=self._log_failed,
+                report=options.report,
                 producer_id_expiration_ms=options.producer_id_expiration_ms,
                 validation=options.validation,
                 random=options.random,
@@ -166,6 +168,7 @@ class LogDirectory:
             clean=True,
             topic_id=topic_id,
             on_failure=self._log_failed,
+            report=options.report,
             producer_id_expiration_ms=options.producer_id_expiration_ms,
             validation=options.validation,
             random=options.random,
@@ -295,7 +298,7 @@ class LogDirectory:
 class LogOptions:
     """What all logs of a broker share."""
 
-    __slots__ = ("producer_id_expiration_ms", "random", "validation")
+    __slots__ = ("producer_id_expiration_ms", "random", "report", "validation")
 
     def __init__(
         self,
@@ -303,10 +306,12 @@ class LogOptions:
         producer_id_expiration_ms: int = PRODUCER_EXPIRATION_MS,
         validation: Validation = Validation.RECORDS,
         random: Random | None = None,
+        report: Report = unheard,
     ) -> None:
         self.producer_id_expiration_ms = producer_id_expiration_ms
         self.validation = validation
         self.random = random
+        self.report = report
 
 
 class LogManager:

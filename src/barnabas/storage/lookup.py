@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.model.errors import ApiError, ErrorCode
+from barnabas.storage import damage
 from barnabas.storage.segment import Segment
 from barnabas.wire.batch import BatchHeader, CorruptBatch, InvalidRecord, UnsupportedCodec
 from barnabas.wire.compression import DecompressionError
@@ -26,6 +27,7 @@ class TimestampOffset(NamedTuple):
 
 
 def offset_for_timestamp(log: Log, timestamp: int) -> TimestampOffset | None:
+    """Raises CorruptBatch where the record may lie in a place that cannot be read."""
     for segment in log.segments:
         if segment.size and _max_timestamp(segment) >= timestamp:
             found = _search(log, segment, timestamp)
@@ -36,8 +38,11 @@ def offset_for_timestamp(log: Log, timestamp: int) -> TimestampOffset | None:
 
 def _search(log: Log, segment: Segment, timestamp: int) -> TimestampOffset | None:
     segment.open_indexes()
-    start = max(segment.time_index.offset_before(timestamp), log.log_start_offset)
-    place = segment.position_of(start)
+    start = segment.time_index.offset_before(timestamp)
+    if not segment.base_offset <= start < segment.next_offset:
+        damage.repair_indexes(log, segment, CorruptBatch(f"the time index names offset {start}"))
+        start = segment.time_index.offset_before(timestamp)
+    place = damage.position_of(log, segment, max(start, log.log_start_offset))
     for position, header in segment.batches(place[0]) if place else ():
         if header.max_timestamp >= timestamp:
             found = _first(
@@ -60,7 +65,7 @@ def offset_of_max_timestamp(log: Log) -> TimestampOffset | None:
             latest, best = segment.max_timestamp, segment
     if best is None:
         return None
-    place = best.position_of(best.offset_of_max_timestamp)
+    place = damage.position_of(log, best, best.offset_of_max_timestamp)
     return _first(best, *place, lambda record: record.timestamp == latest) if place else None
 
 

@@ -3,18 +3,24 @@
 A consumer that reads on asks for the offset at which its last read ended, and the end of a read is mostly the high
 watermark, which was the end of some append. Both are remembered in small bounded maps, so a sequential read costs no
 index look-up; anything else is one binary search and a scan of about index.interval.bytes.
+
+A place is remembered only where a sound header was seen, or written, at it: a reader that is sent on from there gets a
+batch. Damage is found by the looks that are taken anyway, and costs those who meet it (see ``damage``).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.model.ports import File
+from barnabas.storage import damage
+from barnabas.storage.scan import sound_headers
 from barnabas.storage.segment import Segment
 from barnabas.storage.transaction_index import AbortedTransaction
-from barnabas.wire.batch import HEADER_SIZE, read_header
+from barnabas.wire.batch import CorruptBatch
 
 if TYPE_CHECKING:
     from barnabas.storage.log import Log
@@ -86,7 +92,7 @@ class RecentPlaces:
 
 
 def read(log: Log, offset: int, max_bytes: int, max_offset: int, minimum_one: bool, aborted: bool) -> ReadResult:
-    """``Log.read``, whose description holds; ``max_offset`` is at most the log's end here."""
+    """``Log.read``, whose description holds; ``max_offset`` is at most the log's end here. Raises CorruptBatch."""
     if not log.log_start_offset <= offset <= log.log_end_offset:
         raise ApiError(
             ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -96,14 +102,20 @@ def read(log: Log, offset: int, max_bytes: int, max_offset: int, minimum_one: bo
     if place is None:
         return ReadResult(None, offset, offset, [] if aborted else None)
     segment, position, first_offset = place
-    limit, next_offset = _limit(log, segment, max_offset)
-    size = limit - position
-    if size > max_bytes:
-        size, next_offset = _shorten(segment, position, max_bytes, minimum_one)
+    try:
+        limit, next_offset = _limit(log, segment, max_offset)
+        size = limit - position
+        if size > max_bytes:
+            limit, next_offset = segment.boundary_before(position, position + max_bytes, minimum_one=minimum_one)
+            size = limit - position
+        if 0 < size < segment.size - position:
+            log.read_ends.put(next_offset, segment, position + size)
+    except CorruptBatch as problem:
+        with suppress(CorruptBatch):
+            damage.repair_indexes(log, segment, problem)
+        size, next_offset = _up_to_damage(segment, position, max_bytes, max_offset, minimum_one)
     if size <= 0:
         return ReadResult(None, offset, offset, [] if aborted else None)
-    if position + size < segment.size:
-        log.read_ends.put(next_offset, segment, position + size)
     is_hot = segment.size - position <= HOT_BYTES and segment is log.segments[-1] and log.has_appended
     records = FileRange(segment.log or segment.open_log(), position, size, is_hot=is_hot)
     if not aborted:
@@ -114,13 +126,20 @@ def read(log: Log, offset: int, max_bytes: int, max_offset: int, minimum_one: bo
     )
 
 
-def _shorten(segment: Segment, position: int, max_bytes: int, minimum_one: bool) -> tuple[int, int]:
-    """(size, next offset) of the whole batches that fit, or of the first one alone."""
-    end, next_offset = segment.boundary_before(position, position + max_bytes)
-    if end > position or not minimum_one:
-        return end - position, next_offset
-    first = read_header(segment.open_log().read(HEADER_SIZE, position))
-    return first.size, first.next_offset
+def _up_to_damage(
+    segment: Segment, position: int, max_bytes: int, max_offset: int, minimum_one: bool
+) -> tuple[int, int]:
+    """(size, next offset) of the batches before the place that cannot be read. Raises CorruptBatch at that place."""
+    _, first = next(segment.batches(position))
+    segment.check_offset(position, first)
+    size, next_offset = 0, first.base_offset
+    for found, header in sound_headers(segment.open_log(), position, segment.size):
+        reach = found + header.size - position
+        fits = reach <= max_bytes or (minimum_one and found == position)
+        if not fits or header.last_offset >= max_offset:
+            break
+        size, next_offset = reach, header.next_offset
+    return size, next_offset
 
 
 def _locate(log: Log, offset: int) -> tuple[Segment, int, int] | None:
@@ -129,9 +148,14 @@ def _locate(log: Log, offset: int) -> tuple[Segment, int, int] | None:
     if place is not None and not place[0].removed and place[1] < place[0].size:
         return place[0], place[1], offset
     for segment in log.segments[max(bisect_right(log.bases, offset) - 1, 0) :]:
-        found = segment.position_of(offset)
-        if found is not None:
-            return segment, found[0], found[1].base_offset
+        found = damage.position_of(log, segment, offset)
+        if found is None:
+            if segment is not log.segments[-1]:
+                damage.check_gap(log, segment, offset, at_end=True)
+            continue
+        if segment.base_offset <= offset < found[1].base_offset:
+            damage.check_gap(log, segment, offset, at_end=False)
+        return segment, found[0], found[1].base_offset
     return None
 
 

@@ -7,15 +7,15 @@ again after opening: a torn write must not become part of the log because the fi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from barnabas.model.ports import Disk, File
 from barnabas.model.settings import INT_MAX
 from barnabas.storage.index import PENDING_LIMIT, OffsetIndex, TimeIndex
-from barnabas.storage.scan import find_batch, scan_headers
+from barnabas.storage.scan import find_batch, scan_headers, scan_segment, sound_headers
 from barnabas.storage.transaction_index import TransactionIndex
-from barnabas.wire.batch import HEADER_SIZE, BatchHeader, read_header
-from barnabas.wire.walk import IndexScan
+from barnabas.wire.batch import BatchHeader, CorruptBatch
+from barnabas.wire.walk import IndexScan, ScanState
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -37,6 +37,8 @@ class Segment:
         "created_ms",
         "first_timestamp",
         "index_interval_bytes",
+        "is_repaired",
+        "is_sound",
         "jitter_ms",
         "log",
         "max_timestamp",
@@ -44,6 +46,7 @@ class Segment:
         "next_offset",
         "offset_index",
         "offset_of_max_timestamp",
+        "on_rebuild",
         "removed",
         "size",
         "synced_size",
@@ -82,6 +85,9 @@ class Segment:
         self.max_timestamp = -1
         self.offset_of_max_timestamp = base_offset
         self.removed = False
+        self.is_sound: bool | None = None  # what `damage` found when it had reason to look at the whole file
+        self.is_repaired = False  # `damage` has rebuilt the indexes: they are not at fault again
+        self.on_rebuild: Callable[[Segment, str], None] | None = None  # told why stored indexes could not be used
         self._is_allocated = False
 
     def allocate(self, size: int) -> None:
@@ -148,10 +154,15 @@ class Segment:
     # Reading
 
     def batches(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+        """Raises CorruptBatch at the first place that is not a batch."""
         return scan_headers(self.open_log(), position, self.size)
 
+    def sound_batches(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+        """Up to the first place that is not a batch."""
+        return sound_headers(self.open_log(), position, self.size)
+
     def position_of(self, offset: int) -> tuple[int, BatchHeader] | None:
-        """The batch that holds the offset, or the first after it; None where all are before."""
+        """The batch that holds the offset, or the first after it; None where all are before. Raises CorruptBatch."""
         if offset >= self.next_offset or not self.size:
             return None
         if offset <= self.base_offset:
@@ -159,22 +170,40 @@ class Segment:
         else:
             self.open_indexes()
             start = self.offset_index.position_before(offset)
-        return find_batch(self.open_log(), offset, start, self.size)
+        found = find_batch(self.open_log(), offset, start, self.size)
+        if found is not None and found[1].base_offset > offset:
+            self._check_behind(found, start)
+        return found
 
-    def boundary_before(self, position: int, limit: int) -> tuple[int, int]:
+    def _check_behind(self, found: tuple[int, BatchHeader], start: int) -> None:
+        """No batch holds the offset. After compaction that is so; else an index, or an offset in a header, may lie."""
+        position, header = found
+        if start and position == start:
+            raise CorruptBatch(f"the index names position {position} for an offset before {header.base_offset}")
+        self.check_offset(position, header)
+
+    def check_offset(self, position: int, header: BatchHeader) -> None:
+        """A batch's offset is not in its checksum, and what stands inside of a batch can look like a header."""
+        if not self.base_offset <= header.base_offset < self.next_offset:
+            raise CorruptBatch(f"the batch at position {position} cannot have offset {header.base_offset}")
+
+    def boundary_before(self, position: int, limit: int, *, minimum_one: bool) -> tuple[int, int]:
         """(end, next offset) of the last whole batch that begins at or after ``position`` and ends by ``limit``.
 
-        Where not even the first one does, ``position`` and that batch's base offset.
+        Where not even the first one does, its own with ``minimum_one``, else ``position`` and its base offset. The
+        header behind the end has been looked at, so the end can be remembered. Raises CorruptBatch.
         """
         self.open_indexes()
         start = max(position, self.offset_index.position_up_to(limit))
         end, next_offset = start, -1
         for found, header in scan_headers(self.open_log(), start, self.size):
             if found + header.size > limit:
-                return end, next_offset if next_offset >= 0 else header.base_offset
+                if next_offset >= 0:
+                    break
+                self.check_offset(found, header)
+                if not minimum_one or found > position:
+                    return end, header.base_offset
             end, next_offset = found + header.size, header.next_offset
-        if next_offset < 0:
-            next_offset = read_header(self.open_log().read(HEADER_SIZE, start)).base_offset  # which says what is wrong
         return end, next_offset
 
     def largest_timestamp(self) -> int:
@@ -187,13 +216,13 @@ class Segment:
         """From the time index, and from the batches that it does not cover."""
         self.open_indexes()
         timestamp, offset = self.time_index.last()
-        for _, header in self.batches(self.offset_index.last_position()):
+        for _, header in self.sound_batches(self.offset_index.last_position()):
             if header.max_timestamp > timestamp:
                 timestamp, offset = header.max_timestamp, header.last_offset
         self.max_timestamp, self.offset_of_max_timestamp = timestamp, offset
 
     def load_first_timestamp(self) -> None:
-        for _, header in scan_headers(self.open_log(), 0, self.size, 64):
+        for _, header in sound_headers(self.open_log(), 0, self.size, 64):
             self.first_timestamp = header.max_timestamp
             break
 
@@ -205,15 +234,26 @@ class Segment:
             return
         self._indexes_open = True
         offsets, times = self.offset_index, self.time_index
-        if not (offsets.open_stored() and times.open_stored() and offsets.seems_sound(self.size)):
-            self.rebuild_indexes()
+        if not (offsets.open_stored() and times.open_stored()):
+            problem = "an index is missing or has an impossible size"
+        elif not offsets.seems_sound(self.size):
+            problem = "the index does not fit the file, which may have been cut short"
+        else:
+            return
+        if self.on_rebuild is not None:
+            self.on_rebuild(self, problem)
+        self.rebuild_indexes()
 
     def rebuild_indexes(self) -> None:
-        end, next_offset = self.size, self.next_offset
+        """From the log, as far as it is sound."""
+        end, next_offset, first_timestamp = self.size, self.next_offset, self.first_timestamp
         self.forget()
-        for _, header in scan_headers(self.open_log(), 0, end, 1 << 20):
-            self.appended(header.size, header.last_offset, header.max_timestamp)
-        self.size, self.next_offset = end, next_offset
+
+        def take(scan: IndexScan, _data: bytes, position: int) -> None:
+            self.take_scan(scan, position + scan.stop)
+
+        scan_segment(self, end, take, state=ScanState(self.base_offset), check_crc=False)
+        self.size, self.next_offset, self.first_timestamp = end, next_offset, first_timestamp
         self.seal()
 
     def take_scan(self, scan: IndexScan, end: int) -> None:

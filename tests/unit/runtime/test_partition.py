@@ -95,3 +95,20 @@ def test_a_flush_that_cannot_begin_answers_those_who_wait() -> None:
     partition.flush()
     assert outcomes == [ErrorCode.KAFKA_STORAGE_ERROR]
     assert refused(partition.check_leader) is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_damage_is_an_error_code() -> None:
+    disk = SimDisk()
+    partition = led(disk, segment_bytes=200)
+    damaged = partition.log.segments[1]
+    assert damaged is not partition.log.active
+    disk.open(f"{damaged.name}.log").write([bytes(damaged.size)], 0)
+    partition.log.forget_places()
+    offset = damaged.base_offset
+
+    def read() -> object:
+        return partition.read(offset, 1000, committed_only=False, minimum_one=True)
+
+    assert refused(read) is ErrorCode.CORRUPT_MESSAGE
+    assert refused(lambda: partition.offset_for_timestamp(NOW + 1000 * offset)) is ErrorCode.CORRUPT_MESSAGE
+    assert partition.read(0, 1000, committed_only=False, minimum_one=True).records is not None

@@ -1,0 +1,117 @@
+"""Damage on the disk as clients see it: an error code for the partition that has it, and a line in the broker's log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from barnabas.model.errors import ErrorCode
+from barnabas.wire.api.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from barnabas.wire.api.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from barnabas.wire.batch import iterate, read_header
+from tests.reliability.process import BrokerProcess
+from tests.reliability.raw import FETCH_VERSION, Raw, batch
+
+TOPIC = "damaged"
+COUNT = 30
+START_MS = 1_700_000_000_000
+SEGMENT_BYTES = 1 << 20
+
+
+class Stopped:
+    """A broker's folder with two partitions of three segments each."""
+
+    def __init__(self, folder: Path, *, clean: bool) -> None:
+        self.folder = folder
+        broker = BrokerProcess(folder).start()
+        with Raw(broker.port) as client:
+            client.create(TOPIC, 2, segment_bytes=str(SEGMENT_BYTES), retention_ms="-1")
+            for partition in range(2):
+                for number in range(COUNT):
+                    data = batch(bytes([number]) * 90_000, timestamp=START_MS + number)
+                    assert client.produce(TOPIC, data, partition=partition).error_code == 0
+        if clean:
+            assert broker.stop() == 0
+        else:
+            broker.kill()
+        self.logs = sorted((folder / f"{TOPIC}-0").glob("*.log"))
+        self.second = int(self.logs[1].stem)
+        self.third = int(self.logs[2].stem)
+
+    def damage(self, index: int, change: Callable[[bytearray], None], suffix: str = ".log") -> None:
+        path = self.logs[index].with_suffix(suffix)
+        content = bytearray(path.read_bytes())
+        change(content)
+        path.write_bytes(content)
+
+    def position(self, offset: int) -> int:
+        return next(at for at, one in iterate(self.logs[1].read_bytes()) if one.base_offset == offset)
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Stopped:
+    return Stopped(tmp_path / "data", clean=True)
+
+
+def fetch(client: Raw, offset: int, max_bytes: int = 4096) -> list[PartitionData]:
+    """Of both partitions, the damaged one first."""
+    wanted = [FetchPartition(number, fetch_offset=offset, partition_max_bytes=max_bytes) for number in range(2)]
+    request = FetchRequest(topics=[FetchTopic(TOPIC, partitions=wanted)], max_wait_ms=0, min_bytes=1, max_bytes=1 << 20)
+    return client.call(request, FetchResponse, FETCH_VERSION).responses[0].partitions
+
+
+def offset_of(client: Raw, partition: int, timestamp: int) -> tuple[ErrorCode, int]:
+    topics = [ListOffsetsTopic(TOPIC, [ListOffsetsPartition(partition, timestamp=timestamp)])]
+    reply = client.call(ListOffsetsRequest(topics=topics), ListOffsetsResponse, 7).topics[0].partitions[0]
+    return ErrorCode(reply.error_code), reply.offset
+
+
+def told(broker: BrokerProcess) -> Iterator[str]:
+    return (line for line in broker.output.splitlines() if f"{TOPIC}-0" in line)
+
+
+def test_a_damaged_segment_is_an_error_of_its_partition_alone(stopped: Stopped) -> None:
+    first = stopped.second + 4
+    start = stopped.position(first)
+
+    def zero(content: bytearray) -> None:
+        content[start:] = bytes(len(content) - start)
+
+    stopped.damage(1, zero)
+    with BrokerProcess(stopped.folder) as broker, Raw(broker.port) as client:
+        for offset in range(COUNT):
+            damaged, sound = fetch(client, offset)
+            is_lost = first <= offset < stopped.third
+            assert damaged.error_code == (ErrorCode.CORRUPT_MESSAGE if is_lost else ErrorCode.NONE)
+            assert sound.error_code == ErrorCode.NONE
+            found = (sound if is_lost else damaged).records
+            assert read_header(bytes(found or b"")).base_offset == offset
+            if is_lost:
+                assert offset_of(client, 0, START_MS + offset) == (ErrorCode.CORRUPT_MESSAGE, -1)
+            assert offset_of(client, 1, START_MS + offset) == (ErrorCode.NONE, offset)
+        assert "request failed" not in broker.output
+        (line,) = told(broker)
+        assert "a segment is damaged" in line
+        assert str(stopped.logs[1]) in line
+
+
+def test_a_damaged_index_is_rebuilt(stopped: Stopped) -> None:
+    def flip(content: bytearray) -> None:
+        content[8 * 3 + 6] ^= 0x10
+
+    stopped.damage(1, flip, ".index")
+    with BrokerProcess(stopped.folder) as broker, Raw(broker.port) as client:
+        for offset in reversed(range(COUNT)):  # a reader that reads on needs no index
+            damaged, _ = fetch(client, offset)
+            assert damaged.error_code == ErrorCode.NONE
+            assert read_header(bytes(damaged.records or b"")).base_offset == offset
+        assert "request failed" not in broker.output
+        (line,) = told(broker)
+        assert "an index was rebuilt" in line
