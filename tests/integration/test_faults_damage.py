@@ -60,6 +60,11 @@ def stopped(tmp_path: Path) -> Stopped:
     return Stopped(tmp_path / "data", clean=True)
 
 
+@pytest.fixture
+def killed(tmp_path: Path) -> Stopped:
+    return Stopped(tmp_path / "data", clean=False)
+
+
 def fetch(client: Raw, offset: int, max_bytes: int = 4096) -> list[PartitionData]:
     """Of both partitions, the damaged one first."""
     wanted = [FetchPartition(number, fetch_offset=offset, partition_max_bytes=max_bytes) for number in range(2)]
@@ -115,3 +120,30 @@ def test_a_damaged_index_is_rebuilt(stopped: Stopped) -> None:
         assert "request failed" not in broker.output
         (line,) = told(broker)
         assert "an index was rebuilt" in line
+
+
+def test_what_recovery_takes_away_is_told_and_kept(killed: Stopped) -> None:
+    def flip(content: bytearray) -> None:
+        content[100] ^= 1
+
+    killed.damage(1, flip)
+    content = killed.logs[2].read_bytes()
+    with BrokerProcess(killed.folder) as broker, Raw(broker.port) as client:
+        assert fetch(client, killed.second)[0].high_watermark == killed.second
+        taken, ended = told(broker)
+    aside = killed.logs[2].with_name(killed.logs[2].name + ".corrupt-1")
+    assert aside.read_bytes() == content
+    assert str(aside) in taken
+    assert f'"bytes": {len(content)}' in taken
+    assert "ended a log at a damaged place" in ended
+    assert f'"offset": {killed.second}' in ended
+
+
+def test_a_start_offset_beyond_the_end_removes_nothing(stopped: Stopped) -> None:
+    (stopped.folder / "log-start-offset-checkpoint").write_text(f"0\n1\n{TOPIC} 0 900\n")
+    with BrokerProcess(stopped.folder) as broker, Raw(broker.port) as client:
+        damaged, _ = fetch(client, 0)
+        assert (damaged.error_code, damaged.log_start_offset, damaged.high_watermark) == (0, 0, COUNT)
+        (line,) = told(broker)
+    assert "900" in line
+    assert all(path.exists() for path in stopped.logs)

@@ -2,10 +2,12 @@
 
 After a clean shutdown the indexes and the last producer snapshot are trusted and nothing is scanned but the few
 batches behind the last index entry. Otherwise every segment from the one that holds the recovery point on is read
-through: length, magic, checksum and ascending offsets of each batch. At the first that is not sound the log ends, and
-whatever comes after it is removed; it was never promised. The same pass rebuilds the indexes, the leader epochs, the
-producer state and the aborted transactions. Segments before the recovery point have been synced with their indexes;
-those are looked at when first used, and rebuilt if they are missing or have an impossible size.
+through: length, magic, checksum and ascending offsets of each batch. At the first that is not sound the log ends.
+What comes after it may have been acknowledged, and is lost to readers: every cut is reported, and all but the torn end
+of the last segment is kept beside the log, under names that nobody loads (``.corrupt-<number>``), for a person to look
+at. The same pass rebuilds the indexes, the leader epochs, the producer state and the aborted transactions. Segments
+before the recovery point have been synced with their indexes; those are looked at when first used, and rebuilt if they
+are missing or have an impossible size.
 """
 
 from __future__ import annotations
@@ -14,16 +16,16 @@ from bisect import bisect_right
 from functools import partial
 from typing import TYPE_CHECKING
 
-from barnabas.model.ports import FileMissing
+from barnabas.model.ports import DiskError, FileMissing
 from barnabas.model.settings import INT_MAX
 from barnabas.storage import damage
 from barnabas.storage.follower import replay
 from barnabas.storage.producer_snapshot import Snapshots
-from barnabas.storage.scan import scan_segment, sound_headers
-from barnabas.storage.segment import DELETED_SUFFIX, LOG_SUFFIX, SUFFIXES, Segment
+from barnabas.storage.scan import CHUNK_BYTES, SegmentScan, scan_segment, sound_headers
+from barnabas.storage.segment import DELETED_SUFFIX, LOG_SUFFIX, SUFFIXES, Segment, aside_suffix
 from barnabas.storage.transaction_index import AbortedTransaction
 from barnabas.wire.batch import CONTROL, TRANSACTIONAL, CorruptBatch, add_sequence, read_header
-from barnabas.wire.walk import BatchFields, IndexScan, ScanState
+from barnabas.wire.walk import BatchFields, IndexScan, ScanState, Stop
 
 if TYPE_CHECKING:
     from barnabas.storage.log import Log
@@ -53,6 +55,13 @@ def load(log: Log, *, now_ms: int, clean: bool, recovery_point: int, log_start_o
             rebuild_producers(log, now_ms=now_ms)
     else:
         _recover(log, first_torn)
+    if recovery_point > log.log_end_offset:
+        log.report(
+            "a log ends before its recovery point: records that were on the disk are missing",
+            partition=str(log.partition),
+            recovery_point=recovery_point,
+            log_end_offset=log.log_end_offset,
+        )
     _settle(log, now_ms)
     log.is_stored = clean
     log.flushed_offset = log.log_end_offset if clean else min(recovery_point, log.log_end_offset)
@@ -151,13 +160,18 @@ def _recover(log: Log, first_torn: int) -> None:
     if torn:
         log.log_end_offset = torn[0].base_offset
         rebuild_producers(log, now_ms=-1)
-    for index, segment in enumerate(torn):
-        if index and _is_missing_before(log, segment, first_torn + index):
-            _drop_from(log, first_torn + index)
+    for index, segment in enumerate(torn, first_torn):
+        if segment is not torn[0] and _is_missing_before(log, segment, index):
+            _set_aside_from(log, index, f"the segment before ends at {log.log_end_offset}")
             break
-        if not _recover_segment(log, segment):
-            _drop_from(log, first_torn + index + 1)
+        found = _recover_segment(log, segment)
+        if found.position < segment.open_log().size():
+            # What follows goes first: killed in between, the log still has the damaged place to stop at.
+            _set_aside_from(log, index + 1, f"the segment before is damaged at offset {log.log_end_offset}")
+            _cut(log, segment, found, is_last=segment is torn[-1])
             break
+        if segment is not torn[-1]:
+            segment.seal()
     log.log_end_offset = log.segments[-1].next_offset if log.segments else log.log_start_offset
 
 
@@ -168,17 +182,70 @@ def _is_missing_before(log: Log, segment: Segment, index: int) -> bool:
     return not damage.was_compacted(log.segments[index - 1])
 
 
-def _drop_from(log: Log, index: int) -> None:
+def _set_aside_from(log: Log, index: int, reason: str) -> None:
+    """Ends the log before the segment; those with something in them stay under names that nobody loads."""
     for segment in reversed(log.segments[index:]):
-        segment.remove()
+        if not segment.size:
+            segment.remove()
+            continue
+        kept = segment.set_aside()
+        log.report(
+            "recovery has taken a segment out of the log",
+            partition=str(log.partition),
+            offset=segment.base_offset,
+            bytes=segment.size,
+            reason=reason,
+            kept_as=kept,
+        )
+    if index < len(log.segments):
+        log.disk.sync_directory(log.directory)  # or a crash could bring back what the log has gone on without
     del log.segments[index:], log.bases[index:]
 
 
-def _recover_segment(log: Log, segment: Segment) -> bool:
-    """Takes the sound batches in; False where something behind them had to be cut off."""
+def _cut(log: Log, segment: Segment, found: SegmentScan, *, is_last: bool) -> None:
+    """Cuts off what is not sound, and keeps a copy unless a crash explains all of it."""
     file = segment.open_log()
     size = file.size()
-    is_last = segment is log.segments[-1]
+    fields: dict[str, object] = {
+        "partition": str(log.partition),
+        "offset": log.log_end_offset,
+        "bytes": size - found.position,
+    }
+    if is_last and (found.reason is Stop.PARTIAL or _is_unwritten(segment, found.position, size)):
+        log.report("recovery has cut off an unfinished write", **fields)
+    else:
+        kept = _keep_rest(log, segment, found.position, size)
+        log.report("recovery has ended a log at a damaged place", **fields, reason=found.reason.name, kept_as=kept)
+    file.truncate(found.position)
+    file.sync()  # or a crash could bring back what was cut, behind what is written next
+
+
+def _is_unwritten(segment: Segment, position: int, size: int) -> bool:
+    """Zeros to the end: blocks that were reserved, or reached the disk's tables before the data reached the disk."""
+    file = segment.open_log()
+    chunks = (file.read(min(CHUNK_BYTES, size - start), start) for start in range(position, size, CHUNK_BYTES))
+    return all(chunk.count(0) == len(chunk) for chunk in chunks)
+
+
+def _keep_rest(log: Log, segment: Segment, position: int, size: int) -> str:
+    """Copies what is to be cut off, which can be sound but for one bit. Best effort: a full disk must not stop us."""
+    name = f"{log.directory}/{log.log_end_offset:020d}"
+    path = name + LOG_SUFFIX + aside_suffix(log.disk, name)
+    source = segment.open_log()
+    try:
+        target = log.disk.open(path, create=True)
+        for start in range(position, size, CHUNK_BYTES):
+            target.write([source.read(min(CHUNK_BYTES, size - start), start)], start - position)
+        target.sync()
+        target.close()
+    except DiskError as problem:
+        log.disk.remove(path)
+        return f"nothing: {problem}"
+    return path
+
+
+def _recover_segment(log: Log, segment: Segment) -> SegmentScan:
+    """Takes the sound batches in."""
     segment.forget()
     segment.transaction_index.reset()
 
@@ -190,16 +257,11 @@ def _recover_segment(log: Log, segment: Segment) -> bool:
             segment.transaction_index.append(entry)
 
     state = ScanState(max(segment.base_offset, log.log_end_offset), leader_epoch=log.epochs.latest)
-    end = scan_segment(segment, size, take, state=state, check_crc=True).position
+    found = scan_segment(segment, segment.open_log().size(), take, state=state, check_crc=True)
     segment.next_offset = max(segment.next_offset, segment.base_offset)
     log.log_end_offset = segment.next_offset
     log.producers.end_offset = log.log_end_offset
-    if end < size:
-        file.truncate(end)
-        file.sync()  # or a crash could bring back what was cut, behind what is written next
-    elif not is_last:
-        segment.seal()
-    return end == size
+    return found
 
 
 def _replay_all(log: Log, batches: list[BatchFields], data: bytes, data_position: int) -> list[AbortedTransaction]:
@@ -267,9 +329,7 @@ def _find_epochs(log: Log, end: int) -> None:
 def _settle(log: Log, now_ms: int) -> None:
     """Brings offsets, epochs and snapshots into line with the segments that are left."""
     if log.segments and log.log_end_offset < log.log_start_offset:
-        _drop_from(log, 0)  # segment files were taken away by hand: what is left lies before the start
-        log.epochs.clear()
-        log.producers.clear(log.log_start_offset)
+        _distrust_start(log)
     if not log.segments:
         log.log_end_offset = log.log_start_offset
         log.add_segment(log.log_start_offset, now_ms)
@@ -281,3 +341,27 @@ def _settle(log: Log, now_ms: int) -> None:
     log.epochs.truncate_from_start(log.log_start_offset)
     log.snapshots.remove_outside(log.bases[0] - 1, log.log_end_offset)
     log.snapshots.remove_strays(log.bases)
+
+
+def _distrust_start(log: Log) -> None:
+    """The checkpoint says that the log begins behind its end: the number is wrong, or the end of the log is gone.
+
+    Kafka deletes all segments then. A wrong number in a text file should not cost what is there: it is served from its
+    first record on. Where nothing is there, the checkpoint is believed, so that no offset is given twice.
+    """
+    checkpoint = log.log_start_offset
+    has_records = any(segment.size for segment in log.segments)
+    log.report(
+        "the log start offset checkpoint lies beyond the end of the log; "
+        + ("what there is of the log is kept" if has_records else "the empty log goes on from there"),
+        partition=str(log.partition),
+        log_start_offset=checkpoint,
+        log_end_offset=log.log_end_offset,
+    )
+    if has_records:
+        log.log_start_offset = log.bases[0]
+        rebuild_producers(log, now_ms=-1)
+        return
+    _set_aside_from(log, 0, "it is empty")
+    log.epochs.clear()
+    log.producers.clear(checkpoint)

@@ -23,6 +23,7 @@ TIME_INDEX_SUFFIX = ".timeindex"
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
 SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 DELETED_SUFFIX = ".deleted"
+ASIDE_SUFFIX = ".corrupt-"
 
 NEVER = (1 << 63) - 1
 
@@ -307,14 +308,23 @@ class Segment:
 
     def mark_deleted(self) -> list[str]:
         """Renames the files out of the way; returns what to remove once their readers are done."""
+        return self._rename(DELETED_SUFFIX)
+
+    def set_aside(self) -> str:
+        """Renames the files so that no one loads them and no one removes them; returns the log file's new path."""
+        suffix = aside_suffix(self._disk, self.name)
+        self._rename(suffix)
+        return self.name + LOG_SUFFIX + suffix
+
+    def _rename(self, suffix: str) -> list[str]:
         self.removed = True
         self.close()
         paths = []
-        for suffix in SUFFIXES:
-            path = self.name + suffix
+        for kind in SUFFIXES:
+            path = self.name + kind
             if self._disk.exists(path):
-                self._disk.rename(path, path + DELETED_SUFFIX)
-                paths.append(path + DELETED_SUFFIX)
+                self._disk.rename(path, path + suffix)
+                paths.append(path + suffix)
         return paths
 
     def remove(self) -> None:
@@ -331,6 +341,14 @@ class Segment:
         if self.log is not None:
             self.log.close()
             self.log = None
+
+
+def aside_suffix(disk: Disk, name: str) -> str:
+    """The first ``.corrupt-<number>`` that is free: Kafka's loader and ours pass over files that end like this."""
+    number = 1
+    while disk.exists(f"{name}{LOG_SUFFIX}{ASIDE_SUFFIX}{number}"):
+        number += 1
+    return f"{ASIDE_SUFFIX}{number}"
 
 
 class RollLimits:

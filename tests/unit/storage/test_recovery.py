@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+from contextlib import suppress
 
 import pytest
 
@@ -85,6 +86,127 @@ def test_offsets_that_go_back_end_the_log():
     assert open_log(disk).log_end_offset == 3
 
 
+class Reports(list[tuple[str, dict[str, object]]]):
+    def __call__(self, event: str, **fields: object) -> None:
+        self.append((event, fields))
+
+
+def test_an_unfinished_write_is_told_and_nothing_is_kept_of_it():
+    disk = SimDisk()
+    log = open_log(disk)
+    append(log, batch(2))
+    whole = log.size_bytes
+    for rest in (batch()[:70], bytes(5000)):
+        disk.open(LOG).write([rest], whole)
+        reports = Reports()
+        assert open_log(disk, report=reports).log_end_offset == 2
+        expected = {"partition": "topic-0", "offset": 2, "bytes": len(rest)}
+        assert reports == [("recovery has cut off an unfinished write", expected)]
+        assert not aside(disk)
+        assert disk.open(LOG).size() == whole
+
+
+def aside(disk: SimDisk) -> list[str]:
+    return [name for name in disk.list(DIRECTORY) if ".corrupt-" in name]
+
+
+def damaged_log(disk: SimDisk) -> tuple[list[int], dict[str, bytes]]:
+    """Several segments, one bit in the second of which is wrong; their bases and their contents before."""
+    log = open_log(disk)
+    for _ in range(40):
+        append(log)
+    contents = {segment.name: disk.read_file(f"{segment.name}.log") for segment in log.segments}
+    second = log.segments[1]
+    *_, (position, _), _last = second.batches()
+    damaged = bytearray(contents[second.name])
+    damaged[position + 70] ^= 1
+    disk.open(f"{second.name}.log").write([bytes(damaged)], 0)
+    return list(log.bases), contents
+
+
+def test_what_follows_a_damaged_segment_is_taken_out_told_and_kept():
+    disk = SimDisk()
+    bases, contents = damaged_log(disk)
+    reports = Reports()
+    log = open_log(disk, report=reports)
+    end = bases[2] - 2
+    assert log.log_end_offset == end
+    assert offsets(log) == list(range(end))
+    assert log.bases == bases[:2]
+    *taken, (event, fields) = reports
+    assert [what["offset"] for _, what in taken] == bases[:1:-1]
+    for told, what in taken:
+        name = f"{DIRECTORY}/{what['offset']:020d}"
+        assert told == "recovery has taken a segment out of the log"
+        assert what["kept_as"] == f"{name}.log.corrupt-1"
+        assert disk.read_file(f"{name}.log.corrupt-1") == contents[name]
+        assert what["bytes"] == len(contents[name])
+    assert event == "recovery has ended a log at a damaged place"
+    assert (fields["offset"], fields["reason"], fields["partition"]) == (end, "CRC", "topic-0")
+    second = contents[f"{DIRECTORY}/{bases[1]:020d}"]
+    assert disk.read_file(str(fields["kept_as"])) != second[-fields["bytes"] :]
+    assert disk.read_file(str(fields["kept_as"]))[71:] == second[-fields["bytes"] :][71:]
+
+
+def test_what_was_kept_is_neither_loaded_nor_replaced():
+    disk = SimDisk()
+    bases, _ = damaged_log(disk)
+    log = open_log(disk)
+    kept = {name: disk.read_file(f"{DIRECTORY}/{name}") for name in aside(disk)}
+    for _ in range(40):
+        append(log)
+    log.close()
+    reports = Reports()
+    log = open_log(disk, clean=True, report=reports)
+    assert not reports
+    assert offsets(log) == list(range(log.log_end_offset))
+    second = log.segments[1]
+    disk.open(f"{second.name}.log").truncate(second.size - 1)
+    open_log(disk)
+    assert f"{bases[2]:020d}.log.corrupt-1" in kept
+    assert {name: disk.read_file(f"{DIRECTORY}/{name}") for name in kept} == kept
+    assert any(name.endswith(".log.corrupt-2") for name in aside(disk))
+
+
+def test_a_full_disk_keeps_nothing_and_says_so():
+    disk = SimDisk()
+    log = open_log(disk)
+    append(log)
+    size = log.size_bytes
+    append(log)
+    disk.open(LOG).write([b"\xff"], size + 70)
+    reports = Reports()
+    number = next(number for number in range(1, 100) if _keeps_nothing(copy.deepcopy(disk), number, reports))
+    assert number > 1
+    assert reports[-1][0] == "recovery has ended a log at a damaged place"
+
+
+def _keeps_nothing(disk: SimDisk, number: int, reports: Reports) -> bool:
+    disk.fail(disk.operations + number, Fault.ENOSPC)
+    try:
+        log = open_log(disk, report=reports)
+    except DiskError:
+        return False
+    assert log.log_end_offset == 1
+    return "nothing" in str(reports[-1][1]["kept_as"]) and not aside(disk)
+
+
+def test_a_crash_in_the_middle_of_taking_segments_out_leaves_no_hole():
+    before = SimDisk()
+    _, contents = damaged_log(before)
+    for settings in (small(), small(cleanup_policy="compact")):
+        whole = copy.deepcopy(before)
+        open_log(whole, settings)
+        for number in range(before.operations + 1, whole.operations + 1):
+            disk = copy.deepcopy(before)
+            disk.fail(number)
+            with suppress(DiskError):
+                open_log(disk, settings)
+            log = open_log(disk, settings)
+            assert offsets(log) == list(range(log.log_end_offset))
+            assert len(contents) > len(log.segments) == 2
+
+
 def test_what_follows_a_torn_segment_is_dropped():
     disk = SimDisk()
     log = open_log(disk)
@@ -103,11 +225,15 @@ def test_a_segment_that_lost_its_end_on_a_batch_boundary_leaves_no_hole():
     log = open_log(disk)
     for _ in range(40):
         append(log)
+    bases = list(log.bases)
     second = log.segments[1]
     *_, (position, last) = second.batches()
     disk.open(f"{second.name}.log").truncate(position)
-    log = open_log(disk)
+    reports = Reports()
+    log = open_log(disk, report=reports)
     assert log.log_end_offset == last.base_offset
+    assert [fields["offset"] for _, fields in reports] == bases[:1:-1]
+    assert {f"{base:020d}.log.corrupt-1" for base in bases[2:]} <= set(aside(disk))
 
 
 def test_segments_before_the_recovery_point_are_not_read():
@@ -215,13 +341,51 @@ def test_rubbish_at_the_end_of_a_clean_log_is_noticed():
     assert offsets(log) == list(range(6))
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_start_offset_beyond_the_end_costs_nothing_and_is_told(clean):
+    disk = SimDisk()
+    log = open_log(disk)
+    for number in range(40):
+        produce(log, 1, number)
+    names = disk.list(DIRECTORY)
+    log.close()
+    reports = Reports()
+    log = open_log(disk, clean=clean, log_start_offset=900, report=reports)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 40)
+    assert offsets(log) == list(range(40))
+    assert set(names) <= set(disk.list(DIRECTORY))
+    assert produce(log, 1, 39).duplicate
+    assert log.latest_epoch == 0
+    ((event, fields),) = reports
+    assert event.startswith("the log start offset checkpoint lies beyond the end of the log")
+    assert (fields["partition"], fields["log_start_offset"], fields["log_end_offset"]) == ("topic-0", 900, 40)
+
+
 def test_segments_taken_away_by_hand():
     disk = SimDisk()
     log = open_log(disk)
     append(log)
     log.close()
-    log = open_log(disk, clean=True, log_start_offset=50)
+    disk.open(LOG).truncate(0)
+    reports = Reports()
+    log = open_log(disk, clean=True, log_start_offset=50, report=reports)
     assert (log.log_start_offset, log.log_end_offset) == (50, 50)
+    assert len(reports) == 1
+    assert append(log).first_offset == 50
+
+
+def test_synced_records_that_are_gone_are_told():
+    disk = SimDisk()
+    log = open_log(disk)
+    append(log)
+    size = log.size_bytes
+    append(log)
+    log.close()
+    disk.open(LOG).truncate(size)
+    reports = Reports()
+    assert open_log(disk, clean=True, recovery_point=2, report=reports).log_end_offset == 1
+    assert "recovery point" in reports[-1][0]
+    assert reports[-1][1] == {"partition": "topic-0", "recovery_point": 2, "log_end_offset": 1}
 
 
 def test_unclean_epochs_are_found_in_the_batches():
