@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from barnabas.model.errors import invariant
 from barnabas.model.ids import METADATA_TOPIC, TopicPartition, Uuid, uuid_from_text
@@ -63,9 +63,6 @@ def find_logs(disk: Disk, path: str) -> Iterator[tuple[TopicPartition, str]]:
             yield partition, directory
 
 
-def _nobody_listens(event: str, **fields: Any) -> None: ...
-
-
 class LogDirectory:
     """One data folder."""
 
@@ -75,7 +72,7 @@ class LogDirectory:
         path: str,
         *,
         on_failure: Callable[[LogDirectory, str], None] | None = None,
-        report: Callable[..., None] = _nobody_listens,
+        report: Report = unheard,
     ) -> None:
         self.disk = disk
         self.path = path

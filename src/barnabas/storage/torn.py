@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from barnabas.model.ports import Disk
-from barnabas.storage.loader import scan_segment
+from barnabas.storage.scan import scan_segment
 from barnabas.storage.segment import LOG_SUFFIX, Segment
 from barnabas.wire.batch import MAGIC, BatchHeader, CorruptBatch, UnsupportedMagic, check_crc, read_header
 from barnabas.wire.walk import IndexScan, ScanState
@@ -49,7 +49,7 @@ def _sound_end(segment: Segment, size: int, leader_epoch: int) -> tuple[int, int
             leader_epoch = scan.epochs[-2]
 
     state = ScanState(segment.base_offset, leader_epoch=leader_epoch)
-    return scan_segment(segment, size, take, state=state, check_crc=True), leader_epoch
+    return scan_segment(segment, size, take, state=state, check_crc=True).position, leader_epoch
 
 
 def _is_torn(rest: bytes, leader_epoch: int) -> bool:
