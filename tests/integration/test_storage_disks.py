@@ -172,6 +172,33 @@ def test_syncs_are_coalesced_and_answered_on_the_loop(tmp_path):
     disk.close()
 
 
+def test_a_folder_that_is_replaced_while_its_sync_waits_is_not_taken_for_the_other(tmp_path):
+    syncing, go_on = threading.Event(), threading.Event()
+    disk = OsDisk()
+    for name in ("first", "folder"):
+        disk.make_directory(str(tmp_path / name))
+    answers: list = []
+
+    def answer(problem) -> None:
+        answers.append(problem)
+        syncing.set()
+        assert go_on.wait(60)
+
+    disk.sync_names(str(tmp_path / "first"), answer)
+    assert syncing.wait(60)
+    for _ in range(3):
+        disk.sync_names(str(tmp_path / "folder"), answer)
+    disk.rename(str(tmp_path / "folder"), str(tmp_path / "renamed"))
+    disk.make_directory(str(tmp_path / "folder"))
+    disk.sync_names(str(tmp_path / "folder"), answer)
+    assert len(disk.flusher._waiting) == 2
+    go_on.set()
+    disk.sync_names(str(tmp_path / "missing"), answer)
+    disk.close()
+    assert [type(problem) for problem in answers].count(FileMissing) == 1
+    assert answers.count(None) == 5
+
+
 def test_pinned_descriptors_are_never_closed(tmp_path):
     disk = OsDisk(max_open_files=2)
     files = [disk.open(str(tmp_path / str(number)), create=True) for number in range(6)]

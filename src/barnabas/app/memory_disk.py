@@ -220,6 +220,9 @@ class MemoryDisk:
     def sync(self, file: File, then: Callable[[DiskError | None], None]) -> None:
         self._post(lambda: then(None))
 
+    def sync_names(self, path: str, then: Callable[[DiskError | None], None]) -> None:
+        self._post(lambda: then(None))
+
     def for_thread(self) -> MemoryDisk:
         """Itself: a name is found, put and taken in one step each, and nobody shares a file that is being written."""
         return self

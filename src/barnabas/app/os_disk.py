@@ -20,6 +20,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from barnabas.model.ports import Bytes, DiskError, File, FileMissing
 
@@ -244,6 +245,16 @@ def _sync_data(descriptor: int) -> None:
         os.fsync(descriptor)
 
 
+class _Sync(NamedTuple):
+    """A sync that waits for the thread: what it needs there, and what follows on the loop."""
+
+    descriptor: int
+    path: str
+    work: Callable[[int], None]
+    release: Callable[[], None]
+    thens: list[Then]
+
+
 class Flusher:
     """One thread for syncs and write-back. Syncs of a file that wait are answered by one call."""
 
@@ -251,7 +262,7 @@ class Flusher:
         self._post = post
         self._sync_range = sync_range
         self._wake = threading.Condition()
-        self._waiting: dict[OsFile, tuple[int, list[Then]]] = {}
+        self._waiting: dict[object, _Sync] = {}
         self._hints: deque[tuple[OsFile, int, int, int]] = deque(maxlen=1024)
         self._thread: threading.Thread | None = None
         self._closing = False
@@ -260,7 +271,7 @@ class Flusher:
         with self._wake:
             waiting = self._waiting.get(file)
             if waiting is not None:
-                waiting[1].append(then)
+                waiting.thens.append(then)
                 return
             try:
                 descriptor = file.fileno()
@@ -268,7 +279,26 @@ class Flusher:
                 failure = error
                 self._post(lambda: then(failure))
                 return
-            self._waiting[file] = (descriptor, [then])
+            self._waiting[file] = _Sync(descriptor, file.path, _sync_data, file.release_fileno, [then])
+            self._start()
+
+    def sync_folder(self, path: str, then: Then) -> None:
+        """Waiting syncs of a folder are told by the folder, not by its path: another may have taken that meanwhile."""
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            failure = _error("open", path, error)
+            self._post(lambda: then(failure))
+            return
+        state = os.fstat(descriptor)
+        with self._wake:
+            waiting = self._waiting.get((state.st_dev, state.st_ino))
+            if waiting is not None:
+                os.close(descriptor)
+                waiting.thens.append(then)
+                return
+            sync = _Sync(descriptor, path, os.fsync, lambda: os.close(descriptor), [then])
+            self._waiting[state.st_dev, state.st_ino] = sync
             self._start()
 
     def write_back(self, file: OsFile, offset: int, size: int) -> None:
@@ -293,21 +323,21 @@ class Flusher:
                     self._wake.wait()
                 syncs, self._waiting = self._waiting, {}
                 hint = self._hints.popleft() if not syncs else None
-            for file, (descriptor, thens) in syncs.items():
-                self._sync(file, descriptor, thens)
+            for sync in syncs.values():
+                self._sync(sync)
             if hint is not None:
                 self._write_back(*hint)
 
-    def _sync(self, file: OsFile, descriptor: int, thens: list[Then]) -> None:
+    def _sync(self, sync: _Sync) -> None:
         failure: DiskError | None = None
         try:
-            _sync_data(descriptor)
+            sync.work(sync.descriptor)
         except OSError as error:
-            failure = _error("sync", file.path, error)
+            failure = _error("sync", sync.path, error)
 
         def answer() -> None:
-            file.release_fileno()
-            for then in thens:
+            sync.release()
+            for then in sync.thens:
                 then(failure)
 
         self._post(answer)
@@ -464,6 +494,9 @@ class OsDisk:
         if not isinstance(file, OsFile):
             raise TypeError("a file of another disk")
         self.flusher.sync(file, then)
+
+    def sync_names(self, path: str, then: Then) -> None:
+        self.flusher.sync_folder(path, then)
 
     def free_bytes(self, path: str) -> tuple[int, int]:
         try:

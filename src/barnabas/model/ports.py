@@ -112,6 +112,9 @@ class Disk(Protocol):
         """Syncs off the loop, then calls ``then`` on the loop. Syncs of one file asked for while one is
         under way are answered together by the next."""
 
+    def sync_names(self, path: str, then: Callable[[DiskError | None], None]) -> None:
+        """Syncs a folder off the loop, then calls ``then`` on the loop; renamed meanwhile, it is the same folder."""
+
     def free_bytes(self, path: str) -> tuple[int, int]:
         """(total, usable) bytes of the file system that holds the path."""
 

@@ -19,6 +19,7 @@ from barnabas.model.ids import TopicPartition, Uuid
 from barnabas.model.ports import Clock, Disk, DiskError
 from barnabas.model.settings import LONG_MAX
 from barnabas.model.topic_settings import TopicSettings
+from barnabas.runtime.flush import RETRY_MS, flush
 from barnabas.storage.errors import LogOffline
 from barnabas.storage.log import Appended, Log
 from barnabas.storage.lookup import TimestampOffset
@@ -91,17 +92,21 @@ class Partition:
         self.log.assign_epoch_start(leader_epoch)
         self.leader = LeaderState(self._node_id, leader_epoch, in_sync_replicas, self.high_watermark)
         self._learn_commits()
-        self._advance(self.log.log_end_offset)
+        if not self._flushing:  # otherwise it ends with this, as far as it got
+            self._advance(self.log.log_end_offset)
 
     def stop(self, reason: ErrorCode) -> None:
         """No longer served here: everyone who waits is answered."""
         self.leader = None
         self._learn_commits()
+        self._answer_waiting_produces(reason)
+        for waiter in list(self._waiting_fetches):
+            waiter.disturbed()
+
+    def _answer_waiting_produces(self, reason: ErrorCode) -> None:
         waiting, self._waiting_produces = self._waiting_produces, deque()
         for _, then in waiting:
             then(reason)
-        for waiter in list(self._waiting_fetches):
-            waiter.disturbed()
 
     def check_leader(self, current_leader_epoch: int = -1) -> LeaderState:
         """For a client that names the epoch it knows (KIP-320): it must be ours."""
@@ -171,10 +176,13 @@ class Partition:
             self.flush()
             return
         self._advance(self.log.log_end_offset)
-        if self.log.settings.flush_ms != LONG_MAX and not self._flush_timer_set:
+        if self.log.settings.flush_ms != LONG_MAX:
+            self._set_flush_timer(self.log.settings.flush_ms)
+
+    def _set_flush_timer(self, delay_ms: int) -> None:
+        if not self._flush_timer_set:
             self._flush_timer_set = True
-            deadline_ms = self._clock.monotonic_ms() + self.log.settings.flush_ms
-            self._clock.call_at(deadline_ms, self._on_flush_timer)
+            self._clock.call_at(self._clock.monotonic_ms() + delay_ms, self._on_flush_timer)
 
     def _on_flush_timer(self) -> None:
         self._flush_timer_set = False
@@ -182,35 +190,25 @@ class Partition:
             self.flush()
 
     def flush(self) -> None:
-        """Syncs off the loop what is appended so far; the high watermark follows when it is done."""
+        """Syncs off the loop what is appended so far; the high watermark follows when it is done.
+
+        Where there is no room for what a flush has to write, those who wait are told that their records are not
+        durable. They are in the log, though: a later flush makes them so, and a producer's repetition is known as one.
+        """
         if self._flushing or self.log.offline is not None:
             return
         self._flushing = True
-        try:
-            task = self.log.begin_flush()
-        except LogOffline:
-            self._flushing = False
+        flush(self._disk, self.log, self._flushed)
+
+    def _flushed(self, problem: DiskError | LogOffline | None) -> None:
+        self._flushing = False
+        if isinstance(problem, LogOffline):
             self.stop(ErrorCode.KAFKA_STORAGE_ERROR)
-            return
-        pending = list(task.files)
-
-        def next_file(problem: DiskError | None) -> None:
-            if problem is None and pending:
-                self._disk.sync(pending.pop(), next_file)
-                return
-            self._flushing = False
-            try:
-                self.log.finish_flush(task, problem)
-            except LogOffline:
-                self.stop(ErrorCode.KAFKA_STORAGE_ERROR)
-                return
-            self._flushed(task.up_to_offset)
-
-        next_file(None)
-
-    def _flushed(self, offset: int) -> None:
-        if self.log.flush_due(self._clock.now_ms()):
-            self._advance(offset)
+        elif problem is not None:
+            self._answer_waiting_produces(ErrorCode.KAFKA_STORAGE_ERROR)
+            self._set_flush_timer(RETRY_MS)
+        elif self.log.flush_due(self._clock.now_ms()):
+            self._advance(self.log.flushed_offset)
             self.flush()
         else:
             self._advance(self.log.log_end_offset)

@@ -18,6 +18,7 @@ from barnabas.core.raft.machine import Effects, Event, Flushed, RaftMachine, Sta
 from barnabas.model.ids import uuid_text
 from barnabas.model.ports import Clock, Disk, DiskError
 from barnabas.runtime import metadata_snapshot
+from barnabas.runtime.flush import RETRY_MS, flush
 from barnabas.runtime.shard import Journaled
 from barnabas.storage.errors import LogOffline
 from barnabas.storage.log import Log
@@ -86,6 +87,7 @@ class RaftDriver:
         self._endpoints = endpoints
         self._on_high_watermark = on_high_watermark
         self._syncing = False
+        self._flush_problem: DiskError | None = None
         self.bytes_since_snapshot = 0
 
     # Starting
@@ -126,6 +128,8 @@ class RaftDriver:
             entries += metadata_snapshot.quorum_entries(self.machine.voters, self._endpoints)
         self._write(metadata_snapshot.control_batch(entries, base_offset=self.log.log_end_offset, **self._place()))
         self._sync()
+        if self._flush_problem is not None:
+            raise self._flush_problem  # a start on a full disk says so instead of waiting
 
     def abort_transaction(self) -> None:
         """A former leader died within a metadata transaction: what it had written of it never counts."""
@@ -209,23 +213,19 @@ class RaftDriver:
         if self._syncing:
             return
         self._syncing = True
-        task = self.log.begin_flush()
-        pending = list(task.files)
+        flush(self._disk, self.log, self._synced)
 
-        def next_file(problem: DiskError | None) -> None:
-            if problem is None and pending:
-                self._disk.sync(pending.pop(), next_file)
-                return
-            try:
-                self.log.finish_flush(task, problem)
-            except LogOffline:
-                return  # the log has told its folder, which ends the node
-            self._syncing = False
-            self._step(Flushed(self.log.flushed_offset))
-            if self.log.log_end_offset > self.log.flushed_offset:
-                self._sync()
-
-        next_file(None)
+    def _synced(self, problem: DiskError | LogOffline | None) -> None:
+        if isinstance(problem, LogOffline):
+            return  # the log has told its folder, which ends the node
+        self._syncing = False
+        self._flush_problem = problem
+        if problem is not None:  # the records are in the log and cannot be taken back: those who wait go on waiting
+            self._clock.call_at(self._clock.monotonic_ms() + RETRY_MS, self._sync)
+            return
+        self._step(Flushed(self.log.flushed_offset))
+        if self.log.log_end_offset > self.log.flushed_offset:
+            self._sync()
 
     def _step(self, event: Event) -> Effects:
         effects = self.machine.step(event)

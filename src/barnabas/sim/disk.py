@@ -308,9 +308,15 @@ class SimDisk:
         self._entries = [entry for entry in self._entries if entry.folder != path]
 
     def sync(self, file: File, then: Callable[[DiskError | None], None]) -> None:
+        self._later(file.sync, then)
+
+    def sync_names(self, path: str, then: Callable[[DiskError | None], None]) -> None:
+        self._later(lambda: self.sync_directory(path), then)
+
+    def _later(self, work: Callable[[], None], then: Callable[[DiskError | None], None]) -> None:
         def run() -> None:
             try:
-                file.sync()
+                work()
             except DiskError as error:
                 then(error)
             else:

@@ -1,7 +1,8 @@
 """Where each leader epoch began: what a follower needs to find where its log left the leader's (KIP-101, KIP-279).
 
 Kafka's file ``leader-epoch-checkpoint``. It is written when the log is flushed or closed: epochs of records beyond
-the recovery point are found again in the batches themselves.
+the recovery point are found again in the batches themselves. A flush writes it aside and renames it once it is synced,
+which happens off the loop: meanwhile further epochs may come, so changes are counted rather than flagged.
 """
 
 from __future__ import annotations
@@ -9,23 +10,25 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 
 from barnabas.model.ids import NO_LEADER_EPOCH, NO_OFFSET
-from barnabas.model.ports import Disk, FileMissing
+from barnabas.model.ports import Disk, File, FileMissing
 from barnabas.storage.checkpoints import MalformedCheckpoint, format_lines, parse_lines
 
 FILE_NAME = "leader-epoch-checkpoint"
+ASIDE_SUFFIX = ".tmp"
 
 
 class EpochCache:
     """Two columns, both strictly ascending."""
 
-    __slots__ = ("_disk", "_epochs", "_starts", "dirty", "latest", "path")
+    __slots__ = ("_disk", "_epochs", "_starts", "changes", "latest", "path", "stored_changes")
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._epochs: list[int] = []
         self._starts: list[int] = []
         self.path = f"{directory}/{FILE_NAME}"
-        self.dirty = False
+        self.changes = 0
+        self.stored_changes = 0  # how many of them the file on the disk has
         self.latest = NO_LEADER_EPOCH
 
     def load(self) -> bool:
@@ -39,7 +42,7 @@ class EpochCache:
             return False
         for epoch, start in entries:
             self.assign(epoch, start)
-        self.dirty = False
+        self.stored(self.changes)
         return True
 
     def assign(self, leader_epoch: int, start_offset: int) -> bool:
@@ -96,11 +99,29 @@ class EpochCache:
     def entries(self) -> list[tuple[int, int]]:
         return list(zip(self._epochs, self._starts, strict=True))
 
+    @property
+    def is_stored(self) -> bool:
+        return self.stored_changes == self.changes
+
     def store(self, *, sync: bool) -> None:
-        if self.dirty:
+        if not self.is_stored:
             self._disk.write_file(self.path, format_lines(self.entries), sync=sync)
-            self.dirty = False
+            self.stored(self.changes)
+
+    def write_aside(self) -> File:
+        """Writes the entries beside the file. Whoever has synced that calls ``put_in_place``, syncs the folder, and
+        then ``stored``."""
+        file = self._disk.open(self.path + ASIDE_SUFFIX, create=True)
+        file.truncate(0)
+        file.write((format_lines(self.entries),), 0)
+        return file
+
+    def put_in_place(self) -> None:
+        self._disk.rename(self.path + ASIDE_SUFFIX, self.path)
+
+    def stored(self, changes: int) -> None:
+        self.stored_changes = max(self.stored_changes, changes)
 
     def _changed(self) -> None:
-        self.dirty = True
+        self.changes += 1
         self.latest = self._epochs[-1] if self._epochs else NO_LEADER_EPOCH

@@ -1,10 +1,16 @@
-"""Making a log durable: which files a flush has to sync, and what a clean close leaves behind."""
+"""Making a log durable: which files a flush has to sync, and what a clean close leaves behind.
+
+A flush is done when these are on the disk, in this order: the data of its files and of the epochs, which are written
+aside; the epochs' name, and the names of new files and of a new partition's folder. All syncs happen off the loop,
+names change on it alone, and what the loop does meanwhile (an epoch, a segment, a truncation) is left to the next
+flush: so a task says what was there when it began, and marks nothing else as synced.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from barnabas.model.ports import File
+from barnabas.model.ports import DiskError, File
 from barnabas.storage.checkpoints import PARTITION_METADATA
 from barnabas.storage.segment import Segment
 
@@ -13,11 +19,22 @@ if TYPE_CHECKING:
 
 
 class FlushTask(NamedTuple):
-    """Files to sync; when all are, ``Log.finish_flush`` moves the recovery point to ``up_to_offset``."""
+    """Files to sync, then ``Log.name_epochs``, then folders to sync.
+
+    When all that is done, ``Log.finish_flush`` moves the recovery point to ``up_to_offset``.
+    """
 
     files: list[File]
+    folders: list[str]
     up_to_offset: int
     sizes: list[tuple[Segment, int]]
+    namings: list[tuple[Segment, int]]
+    """Of segments whose names the folders' sync covers, how many namings there were."""
+    small_files: list[File]
+    """Those of the files that nobody needs open afterwards."""
+    epoch_changes: int | None
+    """What the epochs written aside have; None where the stored ones are those in force."""
+    with_parent: bool
     truncations: int
     begun_ms: int
 
@@ -36,10 +53,68 @@ def begin(log: Log) -> FlushTask:
             files.append(segment.open_log())  # its indexes can be rebuilt: it holds the recovery point
         sizes.append((segment, segment.size))
         new_entries |= segment.unsynced_entry and segment.size > 0
-    log.epochs.store(sync=True)
-    if new_entries:
-        sync_entries(log)
-    return FlushTask(files, log.log_end_offset, sizes, log.truncations, log.now_ms)
+    with_parent = new_entries and log.parent_unsynced
+    epoch_changes = None if log.epochs.is_stored else log.epochs.changes
+    small_files = _small_files(log, with_metadata=with_parent)
+    folders = [log.directory] if new_entries or epoch_changes is not None else []
+    if with_parent:
+        folders.append(log.directory.rpartition("/")[0])
+    return FlushTask(
+        files=[*files, *small_files],
+        folders=folders,
+        up_to_offset=log.log_end_offset,
+        sizes=sizes,
+        namings=[(segment, segment.namings) for segment in log.segments if segment.size] if new_entries else [],
+        small_files=small_files,
+        epoch_changes=epoch_changes,
+        with_parent=with_parent,
+        truncations=log.truncations,
+        begun_ms=log.now_ms,
+    )
+
+
+def _small_files(log: Log, *, with_metadata: bool) -> list[File]:
+    files: list[File] = []
+    if not log.epochs.is_stored:
+        files.append(log.epochs.write_aside())
+    if with_metadata and log.topic_id is not None:
+        files.append(log.disk.open(f"{log.directory}/{PARTITION_METADATA}"))
+    return files
+
+
+def name_epochs(log: Log, task: FlushTask) -> None:
+    """The epochs written aside are synced and take their place, unless they are out of date by now."""
+    for file in task.small_files:
+        file.close()
+    is_newer = task.epoch_changes is not None and task.epoch_changes > log.epochs.stored_changes
+    if is_newer and task.truncations == log.truncations:
+        log.epochs.put_in_place()
+
+
+def sync_here(log: Log, task: FlushTask) -> DiskError | None:
+    """Does all of the task at once, waiting for the disk; returns what failed."""
+    try:
+        for file in task.files:
+            file.sync()
+        log.name_epochs(task)
+        for folder in task.folders:
+            log.disk.sync_directory(folder)
+    except DiskError as problem:
+        return problem
+    return None
+
+
+def finish(log: Log, task: FlushTask) -> None:
+    for segment, size in task.sizes:
+        segment.synced_size = max(segment.synced_size, size)
+    for segment, namings in task.namings:
+        segment.synced_namings = max(segment.synced_namings, namings)
+    if task.epoch_changes is not None:
+        log.epochs.stored(task.epoch_changes)
+    if task.with_parent:
+        log.parent_unsynced = False
+    log.flushed_offset = max(log.flushed_offset, task.up_to_offset)
+    log.oldest_unflushed_ms = task.begun_ms
 
 
 def sync_entries(log: Log) -> None:

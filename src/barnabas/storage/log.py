@@ -10,8 +10,8 @@ on when retention or the operator has made room, since nothing was promised that
 
 Durability. ``flushed_offset`` is the recovery point: everything below it has been synced, with its folder entries,
 its closed segments' indexes and the leader epochs. A crash can take only what lies at or after it; recovery
-(``loader``) scans the segments from there on. The runtime syncs off the loop: ``begin_flush`` says which files,
-``finish_flush`` moves the recovery point.
+(``loader``) scans the segments from there on. The runtime syncs off the loop: ``begin_flush`` says which files and
+folders, ``finish_flush`` moves the recovery point.
 
 The high watermark is not known here: the runtime passes it where it matters.
 """
@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from barnabas.model.errors import ApiError, ErrorCode, invariant
 from barnabas.model.ids import TopicPartition, Uuid
-from barnabas.model.ports import Disk, DiskError, Random
+from barnabas.model.ports import Disk, DiskError, FileMissing, Random
 from barnabas.model.topic_settings import TopicSettings
 from barnabas.storage import flushing, loader, lookup, reading, retention
 from barnabas.storage.damage import Report, unheard
@@ -101,6 +101,7 @@ class Log:
         self.is_stored = False  # indexes and producers on the disk are those of the log's end
         self.clean_base = -1  # the active segment's base offset when all before it was last found clean
         self.is_being_cleaned = False  # the cleaner reads the closed segments: they are not deleted meanwhile
+        self.is_closed = False
         self.truncations = 0
         self.now_ms = 0  # the latest time that a caller has told
         self.oldest_unflushed_ms = 0
@@ -460,15 +461,27 @@ class Log:
         return self.flushed_offset < self.bases[-1]
 
     def begin_flush(self) -> FlushTask:
-        """What must be synced for everything appended so far; folders and epochs are seen to at once, being rare."""
+        """What must be synced for everything appended so far. Syncs nothing itself.
+
+        DiskError, for want of space mostly, says that nothing has been promised and nothing lost: a later flush may
+        succeed. Only where a file is gone is the log, too.
+        """
         self.check_online()
         try:
             return flushing.begin(self)
-        except DiskError as error:
+        except FileMissing as error:
             raise self.fail(f"a flush could not begin: {error}") from error
 
+    def name_epochs(self, task: FlushTask) -> None:
+        """To be called between the syncs of the task's files and of its folders. Raises as ``begin_flush`` does."""
+        self.check_online()
+        try:
+            flushing.name_epochs(self, task)
+        except FileMissing as error:
+            raise self.fail(f"a flush could not go on: {error}") from error
+
     def finish_flush(self, task: FlushTask, error: DiskError | None = None) -> None:
-        """All files of the task are synced; or one is not, which ends the log: a failed fsync is never retried."""
+        """All of the task is synced; or something is not, which ends the log: a failed fsync is never retried."""
         if error is not None:
             raise self.fail(f"sync failed: {error}") from error
         if self.offline is not None:
@@ -476,22 +489,12 @@ class Log:
         self.last_flush_ms = task.begun_ms
         if task.truncations != self.truncations:
             return  # what was synced may have been cut and written anew since
-        for segment, size in task.sizes:
-            segment.synced_size = max(segment.synced_size, size)
-        self.flushed_offset = max(self.flushed_offset, task.up_to_offset)
-        self.oldest_unflushed_ms = task.begun_ms
+        flushing.finish(self, task)
 
     def flush(self) -> None:
         """Syncs everything, here and now."""
         task = self.begin_flush()
-        error = None
-        for file in task.files:
-            try:
-                file.sync()
-            except DiskError as problem:
-                error = problem
-                break
-        self.finish_flush(task, error)
+        self.finish_flush(task, flushing.sync_here(self, task))
 
     # Ending
 
@@ -512,6 +515,7 @@ class Log:
 
         An offline log is closed without a word: it will be recovered.
         """
+        self.is_closed = True
         try:
             if clean and self.offline is None:
                 flushing.store_all(self)

@@ -44,16 +44,17 @@ class Segment:
         "log",
         "max_timestamp",
         "name",
+        "namings",
         "next_offset",
         "offset_index",
         "offset_of_max_timestamp",
         "on_rebuild",
         "removed",
         "size",
+        "synced_namings",
         "synced_size",
         "time_index",
         "transaction_index",
-        "unsynced_entry",
     )
 
     def __init__(
@@ -74,7 +75,8 @@ class Segment:
         self.log: File | None = None  # opened with the first use
         self.size = 0
         self.synced_size = 0  # bytes that a finished sync covers
-        self.unsynced_entry = not stored  # the folder has not been synced since the files were created
+        self.namings = 0 if stored else 1  # how often files of it were created
+        self.synced_namings = 0  # of these, those that a finished sync of the folder covers
         self.next_offset = base_offset  # after the last record; of a closed segment the next one's base offset
         self.offset_index = OffsetIndex(disk, self.name + INDEX_SUFFIX, base_offset)
         self.time_index = TimeIndex(disk, self.name + TIME_INDEX_SUFFIX, base_offset)
@@ -90,6 +92,18 @@ class Segment:
         self.is_repaired = False  # `damage` has rebuilt the indexes: they are not at fault again
         self.on_rebuild: Callable[[Segment, str], None] | None = None  # told why stored indexes could not be used
         self._is_allocated = False
+
+    @property
+    def unsynced_entry(self) -> bool:
+        """Whether the folder has not been synced since files were created."""
+        return self.namings > self.synced_namings
+
+    @unsynced_entry.setter
+    def unsynced_entry(self, unsynced: bool) -> None:
+        if unsynced:
+            self.namings += 1
+        else:
+            self.synced_namings = self.namings
 
     def allocate(self, size: int) -> None:
         """Reserves blocks; what is left of them goes back when the segment is sealed."""

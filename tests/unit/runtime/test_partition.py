@@ -86,9 +86,10 @@ def test_a_log_that_is_offline_answers_with_a_storage_error() -> None:
         assert refused(call) is ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_a_flush_that_cannot_begin_answers_those_who_wait() -> None:
+def test_a_flush_that_fails_answers_those_who_wait() -> None:
     disk = SimDisk()
     partition = led(disk, epochs=(3,))
+    partition.log.epochs.store(sync=True)
     outcomes: list[ErrorCode] = []
     partition.when_committed(partition.high_watermark, outcomes.append)
     disk.fail_next(count=1000)

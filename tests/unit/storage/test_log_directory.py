@@ -123,6 +123,7 @@ def test_a_failing_folder_takes_only_its_own_logs():
     first, second = (one.create(partition, TOPIC_ID, small(), now_ms=NOW) for partition in (A, B))
     append(first)
     append(second)
+    first.epochs.store(sync=True)
     disk.fail_next()
     with pytest.raises(LogOffline):
         first.flush()

@@ -1,0 +1,71 @@
+"""A flush of a log, step by step: the loop begins each sync, and goes on with the rest when it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from barnabas.model.ports import Disk, DiskError, FileMissing
+from barnabas.storage.errors import LogOffline
+from barnabas.storage.flushing import FlushTask
+from barnabas.storage.log import Log
+
+Then = Callable[[DiskError | LogOffline | None], None]
+
+RETRY_MS = 1000
+"""A flush that failed for want of space is tried again after this time."""
+
+
+def flush(disk: Disk, log: Log, then: Then) -> None:
+    """Syncs off the loop what is appended so far, then calls back.
+
+    DiskError says that this flush came to nothing and another may do better; LogOffline that the log has ended.
+    """
+    try:
+        task = log.begin_flush()
+    except (DiskError, LogOffline) as problem:
+        then(problem)
+        return
+    _Flush(disk, log, task, then).sync_next(None)
+
+
+class _Flush:
+    def __init__(self, disk: Disk, log: Log, task: FlushTask, then: Then) -> None:
+        self._disk = disk
+        self._log = log
+        self._task = task
+        self._then = then
+        self._files = task.files[::-1]
+        self._folders = task.folders[::-1]
+        self._named = False
+
+    def sync_next(self, problem: DiskError | None) -> None:
+        if self._log.is_closed:
+            return  # by then everyone who waited has been told, and the close has synced what there was
+        if problem is not None and problem.operation == "open" and not isinstance(problem, FileMissing):
+            self._then(problem)  # no descriptor was to be had: nothing was synced, and so nothing failed to be
+        elif problem is not None:
+            self._finish(problem)
+        elif self._files:
+            self._disk.sync(self._files.pop(), self.sync_next)
+        elif self._folders:
+            self._sync_folder()
+        else:
+            self._finish(None)
+
+    def _sync_folder(self) -> None:
+        if not self._named:
+            self._named = True
+            try:
+                self._log.name_epochs(self._task)
+            except (DiskError, LogOffline) as problem:
+                self._then(problem)
+                return
+        self._disk.sync_names(self._folders.pop(), self.sync_next)
+
+    def _finish(self, problem: DiskError | None) -> None:
+        try:
+            self._log.finish_flush(self._task, problem)
+        except LogOffline as failure:
+            self._then(failure)
+        else:
+            self._then(None)
