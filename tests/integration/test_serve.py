@@ -153,9 +153,68 @@ def test_damaged_metadata_is_told_in_a_sentence(tmp_path: Path) -> None:
     BrokerProcess(tmp_path / "data").start().stop()
     (snapshot,) = (tmp_path / "data" / "__cluster_metadata-0").glob("*.checkpoint")
     snapshot.write_bytes(snapshot.read_bytes()[:-20] + b"x" * 20)
-    refused(*data(tmp_path))
-    (tmp_path / "data" / "__cluster_metadata-0" / "quorum-state").write_text("{")
-    refused(*data(tmp_path))
+    assert snapshot.name in refused(*data(tmp_path))
+
+
+@pytest.mark.parametrize("damage", [b"rubbish" * 20, b"short"], ids=["long", "short"])
+def test_a_snapshot_of_the_metadata_with_rubbish_is_told_in_a_sentence(tmp_path: Path, damage: bytes) -> None:
+    BrokerProcess(tmp_path / "data").start().stop()
+    (snapshot,) = (tmp_path / "data" / "__cluster_metadata-0").glob("*.checkpoint")
+    whole = snapshot.read_bytes()
+    for content in (whole + damage, damage * (len(whole) // len(damage) + 1)):
+        snapshot.write_bytes(content)
+        assert f"{snapshot}" in refused(*data(tmp_path))
+
+
+def test_a_missing_snapshot_of_the_metadata_is_told_in_a_sentence(tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "__cluster_metadata-0"
+    with BrokerProcess(tmp_path / "data", "--set", "metadata.log.max.record.bytes.between.snapshots=1") as broker:
+        client = Raw(broker.port)
+        client.create("one")
+        wait_until(lambda: not (folder / f"{0:020d}.log").exists(), "the log before the snapshot to go")
+        client.close()
+        broker.stop()
+    for snapshot in folder.glob("*.checkpoint"):
+        snapshot.unlink()
+    sentence = refused(*data(tmp_path))
+    assert "begins at offset" in sentence
+    assert f"{folder}" in sentence
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"{}", b"[]", b"\xff\xfe", b'{"leaderEpoch":99999999999}', b'{"leaderEpoch":1e999}', None]
+)
+def test_a_lost_or_damaged_vote_is_told_and_made_up_for(tmp_path: Path, content: bytes | None) -> None:
+    BrokerProcess(tmp_path / "data").start().stop()
+    vote = tmp_path / "data" / "__cluster_metadata-0" / "quorum-state"
+    if content is None:
+        vote.unlink()
+    else:
+        vote.write_bytes(content)
+    broker = BrokerProcess(tmp_path / "data").start()
+    broker.stop()
+    assert ("the vote is lost" if content is None else "the vote is damaged") in broker.output
+    assert '"leaderEpoch":2' in vote.read_text()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "telling"),
+    [
+        (b"#", b"\xff", "is not text"),
+        (b"node.id=1", b"node.id=one", "is no node.id"),
+        (b"node.id=1", "node.id=²".encode(), "is no node.id"),
+        (b"node.id=1", b"node.id=99999999999", "is no node.id"),
+        (b"directory.id=", b"directory.id=short", "directory.id"),
+        (b"cluster.id=", b"cluster=", "cluster.id"),
+    ],
+)
+def test_a_damaged_identity_is_told_in_a_sentence(tmp_path: Path, old: bytes, new: bytes, telling: str) -> None:
+    BrokerProcess(tmp_path / "data").start().stop()
+    properties = tmp_path / "data" / "meta.properties"
+    properties.write_bytes(properties.read_bytes().replace(old, new, 1))
+    sentence = refused(*data(tmp_path))
+    assert telling in sentence
+    assert f"{properties}" in sentence
 
 
 # Saying what it does

@@ -58,7 +58,11 @@ class Findings(Struct):
 def inspect(disk: Disk, root: str) -> Findings:
     """Reads; writes nothing."""
     findings = Findings()
-    properties = checkpoints.read_meta_properties(disk, root)
+    try:
+        properties = checkpoints.read_meta_properties(disk, root)
+    except checkpoints.MalformedCheckpoint as problem:
+        findings.faults.append(str(problem))
+        return findings
     if properties is None:
         findings.faults.append(f"{root} has no meta.properties: it is not the data folder of a Kafka broker")
         return findings

@@ -9,6 +9,7 @@ from barnabas.core.metadata.image import BROKER_RESOURCE, MetadataImage
 from barnabas.core.raft.machine import Voter
 from barnabas.model.ids import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition, Uuid, uuid_from_text, uuid_text
 from barnabas.model.ports import Disk, Random
+from barnabas.model.settings import INT_MAX
 from barnabas.runtime import metadata_snapshot
 from barnabas.storage import checkpoints
 from barnabas.storage.log_directory import find_logs
@@ -34,8 +35,19 @@ def random_uuid(random: Random) -> Uuid:
 
 def node_id_of(disk: Disk, root: str) -> int | None:
     """The node that a folder belongs to, where it has been formatted."""
-    text = (checkpoints.read_meta_properties(disk, root) or {}).get("node.id", "")
-    return int(text) if text.isdigit() else None
+    text = (_read_identity(disk, root) or {}).get("node.id")
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and int(text) <= INT_MAX):
+        raise WrongFolder(f"{root}/{checkpoints.META_PROPERTIES} is damaged: {text!r} is no node.id")
+    return int(text)
+
+
+def _read_identity(disk: Disk, root: str) -> dict[str, str] | None:
+    try:
+        return checkpoints.read_meta_properties(disk, root)
+    except checkpoints.MalformedCheckpoint as problem:
+        raise WrongFolder(str(problem)) from problem
 
 
 def check_unclaimed(disk: Disk, roots: Sequence[str]) -> None:
@@ -84,7 +96,7 @@ def identify(
     disk: Disk, roots: Sequence[str], node_id: int, random: Random
 ) -> tuple[str, list[Uuid], Mapping[str, Uuid]]:
     """(cluster id, directory id of each folder, those of them that ``claim`` is yet to write)."""
-    found = [checkpoints.read_meta_properties(disk, root) for root in roots]
+    found = [_read_identity(disk, root) for root in roots]
     cluster_ids = {properties["cluster.id"] for properties in found if properties and "cluster.id" in properties}
     if len(cluster_ids) > 1:
         raise WrongFolder(f"the data folders belong to different clusters: {', '.join(sorted(cluster_ids))}")
@@ -118,13 +130,18 @@ def _check_identity(
 ) -> Uuid:
     if properties.get("version") != "1":
         raise WrongFolder(f"{root}/meta.properties has version {properties.get('version')}; 1 is what is understood")
+    if not properties.get("cluster.id"):
+        raise WrongFolder(f"{root}/meta.properties is damaged: it has no cluster.id")
     if properties.get("node.id", str(node_id)) != str(node_id):
         raise WrongFolder(
             f"{root} belongs to node {properties['node.id']}, and node.id is {node_id}: "
             f"start with --set node.id={properties['node.id']}"
         )
     if "directory.id" in properties:
-        return uuid_from_text(properties["directory.id"])
+        try:
+            return uuid_from_text(properties["directory.id"])
+        except ValueError as problem:
+            raise WrongFolder(f"{root}/meta.properties is damaged: its directory.id is {problem}") from problem
     directory_id = random_uuid(random)
     _write_identity(disk, root, cluster_id, node_id, directory_id)
     return directory_id

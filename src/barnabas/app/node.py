@@ -173,6 +173,7 @@ class Node:
             me=me,
             endpoints=[endpoint],
             on_high_watermark=self._on_high_watermark,
+            report=self._report,
         )
         machine = MetadataMachine(self._policy(), self._random)
         self.controller = Controller(machine, driver, self._clock, self._publish)

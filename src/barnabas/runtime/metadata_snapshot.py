@@ -15,6 +15,7 @@ from barnabas.core.metadata import records as framing
 from barnabas.core.raft.machine import Voter
 from barnabas.model.ports import Disk, DiskError
 from barnabas.wire import batch, codec, records
+from barnabas.wire.compression import DecompressionError
 from barnabas.wire.records import ControlType, Record
 from barnabas.wire.schema import Message
 from barnabas.wire.stored import raft
@@ -24,6 +25,16 @@ MAX_BATCH_BYTES = 1 << 20
 """Records beyond this go into a further batch: each must fit a fetch of the metadata log."""
 
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+
+UNREADABLE = (
+    batch.CorruptBatch,
+    batch.InvalidRecord,
+    batch.UnsupportedMagic,
+    batch.UnsupportedCodec,
+    DecompressionError,
+    codec.DecodeError,
+)
+"""What decoding of a damaged file raises."""
 
 Endpoints = Sequence[tuple[str, str, int]]
 """(listener, host, port) of the voter."""
@@ -38,7 +49,7 @@ class Snapshot(Struct):
 
 
 class CorruptSnapshot(Exception):
-    """A snapshot that cannot be read: the folder has been damaged from outside."""
+    """A snapshot, or the log after it, that cannot be read: the folder has been damaged from outside."""
 
 
 def file_name(end_offset: int, raft_epoch: int) -> str:
@@ -123,10 +134,20 @@ def write(
 def read(disk: Disk, path: str, end_offset: int = 0, raft_epoch: int = 0) -> Snapshot:
     content = disk.read_file(path)
     snapshot = Snapshot(end_offset, raft_epoch)
+    try:
+        _take_in(snapshot, path, content)
+    except UNREADABLE as problem:
+        raise CorruptSnapshot(f"{path} is damaged: {problem}") from problem
+    return snapshot
+
+
+def _take_in(snapshot: Snapshot, path: str, content: bytes) -> None:
     complete = False
+    end = 0
     for position, header in batch.iterate(content):
         if not batch.check_crc(content, position, header.size):
             raise CorruptSnapshot(f"{path}: checksum of the batch at {position} does not match")
+        end = position + header.size
         for record in records.decode_batch(content, position):
             if not header.is_control:
                 snapshot.records.append(framing.decode(record.value or b""))
@@ -136,7 +157,8 @@ def read(disk: Disk, path: str, end_offset: int = 0, raft_epoch: int = 0) -> Sna
             _read_control(snapshot, kind, record.value or b"")
     if not complete:
         raise CorruptSnapshot(f"{path}: ends before its footer")
-    return snapshot
+    if end < len(content):
+        raise CorruptSnapshot(f"{path} is damaged: {len(content) - end} bytes follow its footer")
 
 
 def _read_control(snapshot: Snapshot, kind: ControlType | None, value: bytes) -> None:

@@ -16,7 +16,8 @@ from barnabas.core.metadata import snapshot
 from barnabas.core.metadata.image import MetadataImage
 from barnabas.core.raft.machine import Effects, Event, Flushed, RaftMachine, Start, Vote, VotePersisted, Voter
 from barnabas.model.ids import uuid_text
-from barnabas.model.ports import Clock, Disk, DiskError
+from barnabas.model.ports import Clock, Disk, DiskError, FileMissing
+from barnabas.model.settings import INT_MAX
 from barnabas.runtime import metadata_snapshot
 from barnabas.runtime.flush import RETRY_MS, flush
 from barnabas.runtime.shard import Journaled
@@ -78,6 +79,7 @@ class RaftDriver:
         me: Voter,
         endpoints: Sequence[tuple[str, str, int]],
         on_high_watermark: Callable[[], None],
+        report: Callable[..., None],
     ) -> None:
         self.log = log
         self.machine = RaftMachine(me)
@@ -86,6 +88,7 @@ class RaftDriver:
         self._directory = directory
         self._endpoints = endpoints
         self._on_high_watermark = on_high_watermark
+        self._report = report
         self._syncing = False
         self._flush_problem: DiskError | None = None
         self.bytes_since_snapshot = 0
@@ -104,10 +107,24 @@ class RaftDriver:
             effects = self._step(VotePersisted(self.machine.raft_epoch))
 
     def _stored_epoch(self) -> int:
+        """0 where it is lost or damaged: a quorum of one has cast no vote in an epoch that its log does not show.
+
+        It may have, where it died between the vote and its first record; nobody else has heard of that one.
+        """
         path = f"{self._directory}/{QUORUM_STATE}"
-        if not self._disk.exists(path):
-            return 0
-        return int(json.loads(self._disk.read_file(path))["leaderEpoch"])
+        try:
+            stored_epoch = json.loads(self._disk.read_file(path))["leaderEpoch"]
+            if not isinstance(stored_epoch, int) or not 0 <= stored_epoch < INT_MAX:
+                raise ValueError(f"the leader epoch cannot be {stored_epoch}")
+        except FileMissing:
+            if self.log.log_end_offset:
+                self._report("the vote is lost: the epoch is taken from the metadata log", file=path)
+        except (ValueError, KeyError, TypeError, RecursionError) as problem:
+            reason = f"{type(problem).__name__}: {problem}"
+            self._report("the vote is damaged: the epoch is taken from the metadata log", file=path, reason=reason)
+        else:
+            return stored_epoch
+        return 0
 
     def _persist(self, vote: Vote) -> None:
         content = {
@@ -146,6 +163,11 @@ class RaftDriver:
             loaded = Loaded(end_offset, found.records, found.voters, found.timestamp_ms)
             if self.log.log_end_offset < end_offset:
                 self.log.truncate_fully_and_start_at(end_offset)
+        if self.log.log_start_offset > loaded.next_offset:
+            raise metadata_snapshot.CorruptSnapshot(
+                f"the metadata log in {self._directory} begins at offset {self.log.log_start_offset}, "
+                "and the snapshot (.checkpoint) of what was before it is missing"
+            )
         self._load_log(loaded)
         return loaded
 
@@ -154,9 +176,14 @@ class RaftDriver:
         while offset < self.log.log_end_offset:
             result = self.log.read(offset, LOAD_BYTES)
             content = result.records.read() if result.records is not None else b""
-            for position, header in batch.iterate(content):
-                if header.last_offset >= offset:
-                    loaded.take_batch(header, decode_batch(content, position))
+            try:
+                for position, header in batch.iterate(content):
+                    if header.last_offset >= offset:
+                        loaded.take_batch(header, decode_batch(content, position))
+            except metadata_snapshot.UNREADABLE as problem:
+                raise metadata_snapshot.CorruptSnapshot(
+                    f"the metadata log in {self._directory} is damaged at offset {loaded.next_offset}: {problem}"
+                ) from problem
             offset = result.next_offset
         loaded.next_offset = offset
 

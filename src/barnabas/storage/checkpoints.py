@@ -73,7 +73,11 @@ def write_partition_metadata(disk: Disk, directory: str, topic_id: Uuid, *, sync
 def read_properties(content: bytes) -> dict[str, str]:
     """Java's properties as far as Kafka writes them: key=value, comments, backslash before : = # !."""
     properties: dict[str, str] = {}
-    for line in content.decode().splitlines():
+    try:
+        lines = content.decode().splitlines()
+    except UnicodeDecodeError as error:
+        raise MalformedCheckpoint(f"is not text: {error}") from error
+    for line in lines:
         if line.strip() and line.lstrip()[0] not in "#!":
             key, _, value = line.partition("=")
             properties[key.strip()] = value.strip().replace("\\", "")
@@ -81,10 +85,13 @@ def read_properties(content: bytes) -> dict[str, str]:
 
 
 def read_meta_properties(disk: Disk, root: str) -> dict[str, str] | None:
+    path = f"{root}/{META_PROPERTIES}"
     try:
-        return read_properties(disk.read_file(f"{root}/{META_PROPERTIES}"))
+        return read_properties(disk.read_file(path))
     except FileMissing:
         return None
+    except MalformedCheckpoint as error:
+        raise MalformedCheckpoint(f"{path} {error}") from error
 
 
 def write_meta_properties(disk: Disk, root: str, properties: Mapping[str, str]) -> None:
