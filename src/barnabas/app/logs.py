@@ -1,24 +1,45 @@
-"""The log of a serving process: lines for a person at a terminal, JSON for everything else."""
+"""The log of a serving process: lines for a person at a terminal, JSON for everything else.
+
+A report never raises. It is made where something has gone wrong, and what is to be done about that comes after it: a
+process without descriptors, or whose disk is dying, must still get there.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Callable
 from typing import Any
 
+LOAD_DELAY_S = 2.0
+"""How long after the start structlog is loaded: late enough for the first message, early enough for most trouble."""
 
-def make_report() -> Callable[..., None]:
-    """``report(event, **fields)``. structlog is loaded with the first line: most starts are silent."""
-    logger: Any = None
 
-    def report(event: str, **fields: Any) -> None:
-        nonlocal logger
-        if logger is None:
-            logger = _make_logger()
-        level = "error" if "exc_info" in fields else "warning"
-        getattr(logger, level)(event, **fields)
+class Report:
+    """``report(event, **fields)``. structlog is loaded by ``load`` or with the first line: most starts are silent."""
 
-    return report
+    def __init__(self) -> None:
+        self._logger: Any = None
+
+    def load(self) -> None:
+        """Makes ready for a time at which no module can be loaded any more."""
+        with contextlib.suppress(Exception):
+            self._logger = self._logger or _make_logger()
+
+    def __call__(self, event: str, **fields: Any) -> None:
+        try:
+            self._logger = self._logger or _make_logger()
+            level = "error" if "exc_info" in fields else "warning"
+            getattr(self._logger, level)(event, **fields)
+        except Exception as problem:
+            _say_plainly(event, fields, problem)
+
+
+def _say_plainly(event: str, fields: dict[str, Any], problem: Exception) -> None:
+    """Where even this fails there is nobody left to tell."""
+    with contextlib.suppress(Exception):
+        text = " ".join(f"{key}={value!r}" for key, value in fields.items())
+        sys.stderr.write(f"barnabas: {event} {text} (not in the log's own form: {problem!r})\n")
+        sys.stderr.flush()
 
 
 def _make_logger() -> Any:
@@ -36,8 +57,10 @@ def _make_logger() -> Any:
 
 def silent(event: str, **fields: Any) -> None:
     """For a broker inside someone else's process: through the logging module, which the host configures or not."""
-    import logging  # noqa: PLC0415 -- only when there is something to say
+    try:
+        import logging  # noqa: PLC0415 -- only when there is something to say
 
-    exception = fields.pop("exc_info", None)
-    text = " ".join(f"{key}={value}" for key, value in fields.items())
-    logging.getLogger("barnabas").warning("%s %s", event, text, exc_info=exception)
+        text = " ".join(f"{key}={value}" for key, value in fields.items() if key != "exc_info")
+        logging.getLogger("barnabas").warning("%s %s", event, text, exc_info=fields.get("exc_info"))
+    except Exception as problem:
+        _say_plainly(event, fields, problem)

@@ -91,7 +91,7 @@ def _run(config: str | None, given: list[tuple[str, str]], *, memory: bool) -> i
 
 async def _serve(loop: asyncio.AbstractEventLoop, loaded: Any, *, memory: bool) -> int:
     from barnabas.app.assembly import assemble  # noqa: PLC0415
-    from barnabas.app.logs import make_report  # noqa: PLC0415
+    from barnabas.app.logs import LOAD_DELAY_S, Report  # noqa: PLC0415
 
     ended: asyncio.Future[str | None] = loop.create_future()
 
@@ -99,7 +99,7 @@ async def _serve(loop: asyncio.AbstractEventLoop, loaded: Any, *, memory: bool) 
         if not ended.done():
             ended.set_result(reason)
 
-    report = make_report()
+    report = Report()
     if loaded.ignored:
         report("settings without effect here", settings=", ".join(loaded.ignored))
     node = assemble(loaded, loop=loop, memory=memory, report=report, on_failure=end)
@@ -109,6 +109,7 @@ async def _serve(loop: asyncio.AbstractEventLoop, loaded: Any, *, memory: bool) 
     gc.freeze()
     gc.enable()
     _announce(node, memory=memory)
+    loop.call_later(LOAD_DELAY_S, report.load)
     failure = await ended
     if failure is not None:
         click.echo(f"barnabas: {failure}", err=True)
