@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import socket
 from collections import deque
+from contextlib import suppress
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -154,14 +155,28 @@ class Connection:
         """Moves what is left of a frame out of the shared buffer."""
         size = len(rest)
         wanted = _FRAME.unpack_from(rest)[0] + 4 if size >= 4 else 0
-        # Twice: where frames come faster than they are handled, one call may then receive more than one.
-        self._own(bytearray(2 * max(size, min(wanted, FIRST_BUFFER_LIMIT))))
+        try:
+            # Twice: where frames come faster than they are handled, one call may then receive more than one.
+            self._own(bytearray(2 * max(size, min(wanted, FIRST_BUFFER_LIMIT))))
+        except MemoryError:
+            self._refuse_for_want_of_memory()
+            return
         self._view[:size] = rest
         self._start, self._end = 0, size
         self.frame_since = self._listener.now()
 
     def _make_room(self) -> bool:
-        """The buffer is full. Moves its rest to the front, or doubles it for the frame that is still arriving."""
+        """The buffer is full. Moves its rest to the front, or doubles it for the frame that is still arriving.
+
+        Where the machine has no memory for that the peer is let go: its bytes would call for us again and again.
+        """
+        try:
+            return self._move_or_grow()
+        except MemoryError:
+            self._refuse_for_want_of_memory()
+            return False
+
+    def _move_or_grow(self) -> bool:
         rest = self._end - self._start
         if self._start:
             kept = bytes(self._view[self._start : self._end])
@@ -181,7 +196,8 @@ class Connection:
         """Whole frames have filled the buffer: with a larger one, one call may receive more of them."""
         size = len(self._view)
         if size < WIDEST_BUFFER and self._listener.limits.buffered_bytes < WIDENED_BYTES:
-            self._own(bytearray(2 * size))
+            with suppress(MemoryError):  # it is as good as it was
+                self._own(bytearray(2 * size))
 
     def _own(self, buffer: bytearray | None) -> None:
         self._listener.limits.buffered_bytes += len(buffer or b"") - len(self._buffer or b"")
@@ -336,6 +352,9 @@ class Connection:
     def _refuse(self, reason: str) -> None:
         self._listener.report_refusal(self, reason)
         self.close()
+
+    def _refuse_for_want_of_memory(self) -> None:
+        self._refuse("there is no memory for the rest of its frame")
 
     # Answering
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import socket
+import struct
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from barnabas.net import connection as module
 from barnabas.net.api import Api
 from barnabas.net.connection import Connection
 from barnabas.net.courtesy import WINDOW, Courtesy
@@ -151,3 +153,32 @@ def test_a_socket_with_room_is_not_watched_while_the_disk_is_waited_for(
     assert not loop.writers
     connection.close()
     assert not loop.readers
+
+
+def no_memory(size: int) -> bytearray:
+    raise MemoryError
+
+
+@pytest.mark.parametrize("received", [10, 1 << 20], ids=["a first buffer", "a larger buffer"])
+def test_without_memory_for_a_frame_its_connection_is_closed(
+    sockets: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch, received: int
+) -> None:
+    ours, theirs = sockets
+    loop, reasons = Loop(), []
+    listener = listener_of(loop, report_refusal=lambda _connection, reason: reasons.append(reason))
+    listener.limits.max_frame_bytes = 8 << 20
+    listener.limits.has_room = lambda more_bytes: True
+    connection = Connection(listener, ours, "127.0.0.1")
+    theirs.send(struct.pack(">i", 4 << 20) + bytes(6))
+    sent = 10
+    while sent < received:
+        loop.readers[ours.fileno()]()
+        sent += theirs.send(bytes(min(100_000, received - sent)))
+    monkeypatch.setattr(module, "bytearray", no_memory, raising=False)
+    loop.readers[ours.fileno()]()
+    if connection.is_open:
+        theirs.send(b"more")
+        loop.readers[ours.fileno()]()
+    assert not connection.is_open
+    assert loop.readers == {}
+    assert reasons == ["there is no memory for the rest of its frame"]
