@@ -182,8 +182,12 @@ class Connection:
             kept = bytes(self._view[self._start : self._end])
             self._widen()
             self._view[:rest] = kept
-        elif not self._may_parse() or not self._listener.limits.has_room(len(self._view)):
+        elif not self._may_parse():
             self._pause_reading()
+            return False
+        elif not self._listener.limits.has_room(len(self._view)):
+            self._pause_reading()
+            self._listener.limits.shortage.wait(self, self._listener)
             return False
         else:
             grown = bytearray(2 * len(self._view))
@@ -213,6 +217,25 @@ class Connection:
         """Reading may have stopped for want of room in the buffers of all connections together."""
         if not self._reading and self._may_parse() and self._listener.limits.has_room(len(self._view)):
             self._resume()
+
+    # What is asked where room is short
+
+    @property
+    def waits_for_room(self) -> bool:
+        return self.is_open and not self._reading and self._may_parse()
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Also by how much it would grow."""
+        return len(self._view)
+
+    @property
+    def arrived(self) -> tuple[float | None, int]:
+        """Which frame is arriving, and how much of it has come."""
+        return self.frame_since, self._end - self._start
+
+    def give_up(self, reason: str) -> None:
+        self._refuse(reason)
 
     # Handling
 

@@ -21,6 +21,7 @@ from barnabas.net.api import Apis, Exchange
 from barnabas.net.connection import Connection
 from barnabas.net.courtesy import Courtesy
 from barnabas.net.outbox import PIECE_BYTES
+from barnabas.net.shortage import Shortage
 
 SCRATCH_BYTES = 256 << 10
 ACCEPT_PAUSE_S = 0.1
@@ -44,11 +45,12 @@ class ConnectionLimits(Struct, kw_only=True):
     max_idle_ms: int = 600_000
     frame_timeout_ms: int = 30_000
     max_buffered_bytes: int = 256 << 20
-    """Of requests that are still arriving. A connection that needs more waits until others are done or timed out."""
+    """Of requests that are still arriving. A connection that needs more waits until others are done or give way."""
     buffered_bytes: int = 0
     open: set[Connection] = field(default_factory=set)
     per_ip: Counter[str] = field(default_factory=Counter)
     courtesy: Courtesy = field(default_factory=Courtesy)
+    shortage: Shortage = field(default_factory=Shortage)
 
     def allows(self, peer: str) -> bool:
         return self.per_ip[peer] < self.max_connections_per_ip_overrides.get(peer, self.max_connections_per_ip)
