@@ -76,11 +76,13 @@ class Held:
 
     def __init__(self) -> None:
         self.syncs: list[tuple[Any, Any]] = []
+        self.sync_names: Any = None
 
     def sync(self, file: Any, then: Any) -> None:
         self.syncs.append((file, then))
 
     def go_on(self, disk: Any) -> None:
+        self.sync, self.sync_names = disk.sync, disk.sync_names  # type: ignore[method-assign]
         for file, then in self.syncs:
             disk.sync(file, then)
 
