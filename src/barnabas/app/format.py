@@ -8,9 +8,10 @@ from barnabas.broker.features import BOOTSTRAP_FEATURES
 from barnabas.core.metadata.image import BROKER_RESOURCE, MetadataImage
 from barnabas.core.raft.machine import Voter
 from barnabas.model.ids import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition, Uuid, uuid_from_text, uuid_text
-from barnabas.model.ports import Disk, Random
+from barnabas.model.ports import Disk, FileMissing, Random
 from barnabas.model.settings import INT_MAX
 from barnabas.runtime import metadata_snapshot
+from barnabas.runtime.raft_driver import read_stored_epoch
 from barnabas.storage import checkpoints
 from barnabas.storage.log_directory import find_logs
 from barnabas.storage.torn import find_damage
@@ -68,14 +69,24 @@ def check_empty(disk: Disk, roots: Sequence[str], reason: str) -> None:
 def check_undamaged(disk: Disk, root: str) -> None:
     """The metadata log is not cut where it was sound once: all that was made since would be lost with it."""
     directory = f"{root}/{METADATA_TOPIC}-0"
-    was_clean = checkpoints.read_clean_shutdown(disk, root) is not None
-    damage = find_damage(disk, directory, was_clean=was_clean) if disk.exists(directory) else None
+    closed_in = _closed_in(disk, root, directory)
+    damage = find_damage(disk, directory, closed_in=closed_in) if disk.exists(directory) else None
     if damage is not None:
         path, position = damage
         raise WrongFolder(
             f"{path} is damaged at byte {position}, and no crash has left it so: nothing is touched. Restore the "
             f"folder from a backup; to go on without what the metadata log says from there on, cut the file there"
         )
+
+
+def _closed_in(disk: Disk, root: str, directory: str) -> int | None:
+    """The epoch in which the node was last stopped cleanly; None where it was not."""
+    if checkpoints.read_clean_shutdown(disk, root) is None:
+        return None
+    try:
+        return read_stored_epoch(disk, directory)
+    except (FileMissing, ValueError):
+        return -1
 
 
 def check_complete(disk: Disk, roots: Sequence[str], fresh: Sequence[str], image: MetadataImage, node_id: int) -> None:

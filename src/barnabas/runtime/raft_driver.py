@@ -66,6 +66,18 @@ class Loaded(Struct):
             self.records.append(record)
 
 
+def read_stored_epoch(disk: Disk, directory: str) -> int:
+    """The epoch of the last vote. Raises FileMissing, and ValueError where it cannot be made out."""
+    content = disk.read_file(f"{directory}/{QUORUM_STATE}")
+    try:
+        stored_epoch = json.loads(content)["leaderEpoch"]
+    except (ValueError, KeyError, TypeError, RecursionError) as problem:
+        raise ValueError(f"{type(problem).__name__}: {problem}") from None
+    if not isinstance(stored_epoch, int) or not 0 <= stored_epoch < INT_MAX:
+        raise ValueError(f"the leader epoch cannot be {stored_epoch}")
+    return stored_epoch
+
+
 class RaftDriver:
     """The journal of the metadata shard."""
 
@@ -113,17 +125,14 @@ class RaftDriver:
         """
         path = f"{self._directory}/{QUORUM_STATE}"
         try:
-            stored_epoch = json.loads(self._disk.read_file(path))["leaderEpoch"]
-            if not isinstance(stored_epoch, int) or not 0 <= stored_epoch < INT_MAX:
-                raise ValueError(f"the leader epoch cannot be {stored_epoch}")
+            return read_stored_epoch(self._disk, self._directory)
         except FileMissing:
             if self.log.log_end_offset:
                 self._report("the vote is lost: the epoch is taken from the metadata log", file=path)
-        except (ValueError, KeyError, TypeError, RecursionError) as problem:
-            reason = f"{type(problem).__name__}: {problem}"
-            self._report("the vote is damaged: the epoch is taken from the metadata log", file=path, reason=reason)
-        else:
-            return stored_epoch
+        except ValueError as problem:
+            self._report(
+                "the vote is damaged: the epoch is taken from the metadata log", file=path, reason=str(problem)
+            )
         return 0
 
     def _persist(self, vote: Vote) -> None:

@@ -23,8 +23,12 @@ ZEROS = 64
 _MAGIC_AT = 16
 
 
-def find_damage(disk: Disk, directory: str, *, was_clean: bool) -> tuple[str, int] | None:
-    """(file, position) of what is damaged rather than torn."""
+def find_damage(disk: Disk, directory: str, *, closed_in: int | None) -> tuple[str, int] | None:
+    """(file, position) of what is damaged rather than torn.
+
+    ``closed_in`` is the epoch of the last vote where the log was closed cleanly. A leader of that epoch may have begun
+    since, and have been torn away at its first write.
+    """
     bases = sorted(int(name[:20]) for name in disk.list(directory) if name.endswith(LOG_SUFFIX) and name[:20].isdigit())
     leader_epoch = -1
     for base in bases:
@@ -33,7 +37,8 @@ def find_damage(disk: Disk, directory: str, *, was_clean: bool) -> tuple[str, in
         end, leader_epoch = _sound_end(segment, size, leader_epoch)
         if end < size:
             rest = segment.open_log().read(size - end, end)
-            torn = base == bases[-1] and not was_clean and _is_torn(rest, leader_epoch)
+            may_be_torn = base == bases[-1] and (closed_in is None or closed_in > leader_epoch)
+            torn = may_be_torn and _is_torn(rest, leader_epoch)
             segment.close()
             return None if torn else (segment.name + LOG_SUFFIX, end)
         segment.close()
