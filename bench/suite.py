@@ -172,11 +172,12 @@ def _medians(values: list[Values]) -> Values:
 
 
 def warm_up(system: System, seconds: float, say: Callable[[str], None]) -> None:
-    """A cold JVM looks half as fast as it is."""
+    """A cold JVM looks half as fast as it is, and one that has yet to compile what checks compressed batches too."""
     say(f"warming {system.name} for {seconds:.0f} s")
     ends = time.monotonic() + seconds
     while time.monotonic() < ends:
         rdkafka.run(system, "produce", "warm", PARTITIONS, 1_000_000, MESSAGE, 65536, "none", "1")
+        rdkafka.run(system, "produce", "warm-lz4", PARTITIONS, 1_000_000, MESSAGE, 65536, "lz4", "1")
         rdkafka.run(system, "consume", "warm", PARTITIONS, 1_000_000)
         rdkafka.run(system, "requests", "warm-requests", 5_000, MESSAGE)
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.model.ports import DiskError
 from barnabas.net.api import Api, Exchange, Shortcut
-from barnabas.net.courtesy import WINDOW
 from barnabas.net.outbox import Outbox, Sent
+from barnabas.net.pace import Pace
 from barnabas.wire import codec, header
 from barnabas.wire.reading import Reader
 from barnabas.wire.schema import DecodeError, EncodeError, Message
@@ -88,10 +88,7 @@ class Connection:
         self._handling = False
         self._records = 0
         """That the requests being handled have brought."""
-        self._is_bulk = False
-        """The last requests brought many."""
-        self._runs_ahead = False
-        """The peer has had more requests in flight than those have who wait for our answers."""
+        self._pace = Pace(listener.limits.courtesy, self._loop, sock if is_local else None, self._look)
         self._waiting_for_disk = False
         self._familiar: _Familiar | None = None
         """What the last request for data was."""
@@ -105,9 +102,11 @@ class Connection:
 
     # Receiving
 
+    def _look(self) -> None:
+        if self._reading:
+            self._on_readable()
+
     def _on_readable(self) -> None:
-        if self._is_bulk and self._runs_ahead:
-            self._listener.limits.courtesy.give_way(self._socket if self.is_local else None)
         own = self._buffer is not None
         view = self._view if own else self._listener.scratch_view
         if own and self._end == len(view):
@@ -118,6 +117,7 @@ class Connection:
         try:
             count = self._socket.recv_into(view[end:] if end else view)
         except (BlockingIOError, InterruptedError):
+            self._pace.note_silence()
             return
         except OSError:
             self.close()
@@ -262,15 +262,13 @@ class Connection:
                 self._handle(view, start + 4, stop)
                 start = stop
                 handled += 1
-                if start < end and not self._runs_ahead and not handled & (handled - 1):
+                if start < end and not self._pace.runs_ahead and not handled & (handled - 1):
                     self._send_ready()
         finally:
             self._handling = False
-        if handled:
-            self._is_bulk = self._listener.limits.courtesy.is_bulk(self._records)
-            if handled > WINDOW:
-                self._runs_ahead = True
         if self.is_open:
+            if handled:
+                self._pace.note(handled, self._records, has_begun_another=start < end)
             self._send_ready()
             if self._stopped_by is not None and start < end and self._stopped_by.overtaken is not None:
                 self._loop.call_soon(self._stopped_by.overtaken)
@@ -490,6 +488,7 @@ class Connection:
         if not self.is_open:
             return
         self.is_open = False
+        self._pace.end()
         self._loop.remove_reader(self._fd)
         self._loop.remove_writer(self._fd)
         self._socket.close()

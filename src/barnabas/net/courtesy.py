@@ -1,17 +1,16 @@
-"""Giving way to those who fill our sockets.
+"""Consideration for producers that fill our sockets from the same cores.
 
-A producer of large batches that runs beside us on the same cores wakes us with every request: we take its core, find
-that one request, answer and sleep again, thousands of times a second. Whoever yields the core first finds several
-requests, and takes them in at once. On a core that nobody else wants, yielding takes half a microsecond and
-changes nothing.
+A producer of large batches that runs beside us makes messages on one thread and sends them on another, and wakes us
+with every request. Whose core we then take, and how often, decides what producing costs it: where its sending thread
+falls behind, messages pile up between the two and have left the processor's cache by when they are sent.
 
-It is only for producers that have waited to fill a batch and do not wait for our answers, and only while nothing else
-is asked of us: on a core that is wanted, giving way may cost the next request a turn of the scheduler (3 ms).
+So while nothing but large batches is asked of us, by a producer on this machine that does not wait for our answers, we
 
-To a producer on this machine we leave more than a turn: the core itself on which it sends. Its messages pass from a
-thread that makes them to one that sends them. Where we slow the second, they pile up between the two, and take twice
-as much of the producer's time, since they have left the processor's cache by when they are sent; where we slow the
-first, they do not.
+- wait for our turn: the kernel does not interrupt others for us (``SCHED_BATCH``),
+- step aside: we leave the core on which the producer sends,
+- and take its requests in by the handful (``gathering.py``).
+
+On cores that nobody else wants the first two change nothing.
 """
 
 from __future__ import annotations
@@ -26,16 +25,33 @@ from typing import TypeAlias
 MANY_RECORDS = 100
 """Whoever sends as many at once has waited for them, and is in no hurry."""
 PATIENCE = 64
-"""Arrivals of many records, and of nothing else, before we give way: some 30 ms of them."""
-WINDOW = 5
-"""Requests in flight of an idempotent producer, and of most others unless told otherwise. Whoever keeps to such a limit
-waits for our answers; whoever has had more in flight sends on without them."""
+"""Arrivals of many records, and of nothing else, before we make way: some 30 ms of them."""
 ARRIVALS_A_STEP = 4
 """Between two looks at where we run."""
 
 StepAside: TypeAlias = Callable[[socket.socket], None]
+WaitForTurn: TypeAlias = Callable[[bool], bool]
+"""Begins (True) or ends it for the calling thread; tells whether it could."""
 
-_sched_yield: Callable[[], None] = getattr(os, "sched_yield", lambda: None)
+
+def _waiting_for_turn() -> WaitForTurn | None:
+    """None where the system has no such thing."""
+    usual: int | None = getattr(os, "SCHED_OTHER", None)
+    patient: int | None = getattr(os, "SCHED_BATCH", None)
+    if usual is None or patient is None:
+        return None
+
+    def wait_for_turn(wanted: bool) -> bool:
+        before, after = (usual, patient) if wanted else (patient, usual)
+        try:
+            if os.sched_getscheduler(0) != before:  # the user's own choice is not ours to change
+                return False
+            os.sched_setscheduler(0, after, os.sched_param(0))
+        except OSError:  # not allowed here
+            return False
+        return True
+
+    return wait_for_turn
 
 
 def _stepping_aside() -> StepAside | None:
@@ -63,18 +79,20 @@ def _stepping_aside() -> StepAside | None:
 
 
 _step_aside = _stepping_aside()
+_wait_for_turn = _waiting_for_turn()
 
 
 class Courtesy:
     """What all connections of a loop know of each other."""
 
-    __slots__ = ("_bulk_in_a_row", "_step_aside", "_yield_core")
+    __slots__ = ("_bulk_in_a_row", "_step_aside", "_wait_for_turn", "_waits")
 
     def __init__(
-        self, yield_core: Callable[[], None] = _sched_yield, step_aside: StepAside | None = _step_aside
+        self, step_aside: StepAside | None = _step_aside, wait_for_turn: WaitForTurn | None = _wait_for_turn
     ) -> None:
-        self._yield_core = yield_core
         self._step_aside = step_aside
+        self._wait_for_turn = wait_for_turn
+        self._waits = False
         self._bulk_in_a_row = 0
 
     def is_bulk(self, records: int) -> bool:
@@ -82,13 +100,23 @@ class Courtesy:
         if records >= MANY_RECORDS:
             self._bulk_in_a_row += 1
             return True
-        self._bulk_in_a_row = 0
+        self.start_over()
         return False
 
-    def give_way(self, neighbour: socket.socket | None = None) -> None:
-        """Before receiving from such a producer again; ``neighbour`` is its socket, if it is on this machine."""
-        if self._bulk_in_a_row < PATIENCE:
-            return
-        self._yield_core()
-        if neighbour is not None and self._step_aside is not None and self._bulk_in_a_row % ARRIVALS_A_STEP == 0:
+    @property
+    def is_due(self) -> bool:
+        return self._bulk_in_a_row >= PATIENCE
+
+    def make_way(self, neighbour: socket.socket) -> None:
+        """While it is due, at every arrival; ``neighbour`` is the socket of a producer on this machine."""
+        if not self._waits and self._wait_for_turn is not None:
+            self._waits = self._wait_for_turn(True)
+        if self._step_aside is not None and self._bulk_in_a_row % ARRIVALS_A_STEP == 0:
             self._step_aside(neighbour)
+
+    def start_over(self) -> None:
+        """Something else was asked of us, or nothing."""
+        self._bulk_in_a_row = 0
+        if self._waits and self._wait_for_turn is not None:
+            self._wait_for_turn(False)
+            self._waits = False

@@ -13,8 +13,9 @@ import pytest
 from barnabas.net import connection as module
 from barnabas.net.api import Api
 from barnabas.net.connection import Connection
-from barnabas.net.courtesy import WINDOW, Courtesy
+from barnabas.net.courtesy import Courtesy
 from barnabas.net.outbox import COPY_LIMIT
+from barnabas.net.pace import WINDOW
 from barnabas.storage.reading import FileRange
 from barnabas.wire import header
 from barnabas.wire.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
