@@ -5,8 +5,7 @@ so that ten thousand partitions fit under an ordinary limit. All methods are for
 use a file in another thread pins its descriptor first (``fileno``) and releases it on the loop afterwards: a pinned
 descriptor is never closed, and so never handed to another file under a reader's feet.
 
-Syncing and write-back run in one flusher thread, which starts with its first task. Results come back through
-``post``, which the wiring gives (``loop.call_soon_threadsafe``).
+Syncing and write-back run in a thread of their own (``flusher.py``).
 """
 
 from __future__ import annotations
@@ -16,13 +15,12 @@ import ctypes
 import errno
 import fcntl
 import os
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
-from barnabas.model.ports import Bytes, DiskError, File, FileMissing
+from barnabas.app.flusher import Flusher, Post, Then, disk_error, sync_data
+from barnabas.model.ports import Bytes, DiskError, File
 
 MAX_OPEN_FILES = 4096
 THREAD_OPEN_FILES = 32
@@ -30,21 +28,12 @@ MAX_PROBES = 8
 """A range is probed for being cached in at most this many places."""
 
 _IOV_MAX = 1024
-_SYNC_FILE_RANGE_WRITE = 2
 _FALLOC_FL_KEEP_SIZE = 1
 _RWF_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
-
-Post = Callable[[Callable[[], None]], None]
-Then = Callable[[DiskError | None], None]
 
 
 def _run_now(callback: Callable[[], None]) -> None:
     callback()
-
-
-def _error(operation: str, path: str, cause: OSError) -> DiskError:
-    kind = FileMissing if cause.errno in (errno.ENOENT, errno.ENOTDIR) else DiskError
-    return kind(operation, path, cause)
 
 
 def _libc_function(name: str) -> Callable[..., int] | None:
@@ -81,7 +70,7 @@ class OsFile:
                 return os.fstat(self._descriptor).st_size
             return os.stat(self.path).st_size
         except OSError as error:
-            raise _error("size", self.path, error) from error
+            raise disk_error("size", self.path, error) from error
 
     def read(self, size: int, offset: int) -> bytes:
         try:
@@ -92,7 +81,7 @@ class OsFile:
                 return self._read_on(data, size, offset)
             return data
         except OSError as error:
-            raise _error("read", self.path, error) from error
+            raise disk_error("read", self.path, error) from error
 
     def _read_on(self, data: bytes, size: int, offset: int) -> bytes:
         """Short reads happen at the end of the file, above 2 GB, and on signals."""
@@ -122,7 +111,7 @@ class OsFile:
             self._write_rest(descriptor, chunks, offset, written)
         except OSError as error:
             self._cut(offset)
-            raise _error("write", self.path, error) from error
+            raise disk_error("write", self.path, error) from error
 
     @staticmethod
     def _write_rest(descriptor: int, chunks: Sequence[Bytes], offset: int, written: int) -> None:
@@ -145,7 +134,7 @@ class OsFile:
         try:
             os.ftruncate(self._open(), size)
         except OSError as error:
-            raise _error("truncate", self.path, error) from error
+            raise disk_error("truncate", self.path, error) from error
 
     def allocate(self, size: int) -> None:
         allocate = self._disk.fallocate
@@ -159,9 +148,9 @@ class OsFile:
 
     def sync(self) -> None:
         try:
-            _sync_data(self._open())
+            sync_data(self._open())
         except OSError as error:
-            raise _error("sync", self.path, error) from error
+            raise disk_error("sync", self.path, error) from error
 
     def start_writeback(self, offset: int, size: int) -> None:
         self._disk.flusher.write_back(self, offset, size)
@@ -174,7 +163,7 @@ class OsFile:
             return None
         except OSError as error:
             if not self._no_probes(error):
-                raise _error("read", self.path, error) from error
+                raise disk_error("read", self.path, error) from error
         data = self.read(len(buffer), offset)
         buffer[: len(data)] = data
         return len(data)
@@ -192,7 +181,7 @@ class OsFile:
         except OSError as error:
             if self._no_probes(error):
                 return True
-            raise _error("read", self.path, error) from error
+            raise disk_error("read", self.path, error) from error
         return True
 
     def _no_probes(self, error: OSError) -> bool:
@@ -206,7 +195,7 @@ class OsFile:
         try:
             descriptor = self._open()
         except OSError as error:
-            raise _error("open", self.path, error) from error
+            raise disk_error("open", self.path, error) from error
         self._pins += 1
         return descriptor
 
@@ -232,129 +221,6 @@ class OsFile:
     def forget_descriptor(self) -> int:
         descriptor, self._descriptor = self._descriptor, -1
         return descriptor
-
-
-def _sync_data(descriptor: int) -> None:
-    """fdatasync carries the size along; macOS needs F_FULLFSYNC to get past the drive's own cache."""
-    full_sync = getattr(fcntl, "F_FULLFSYNC", None)
-    if full_sync is not None:
-        fcntl.fcntl(descriptor, full_sync)
-    elif hasattr(os, "fdatasync"):
-        os.fdatasync(descriptor)
-    else:
-        os.fsync(descriptor)
-
-
-class _Sync(NamedTuple):
-    """A sync that waits for the thread: what it needs there, and what follows on the loop."""
-
-    descriptor: int
-    path: str
-    work: Callable[[int], None]
-    release: Callable[[], None]
-    thens: list[Then]
-
-
-class Flusher:
-    """One thread for syncs and write-back. Syncs of a file that wait are answered by one call."""
-
-    def __init__(self, post: Post, sync_range: Callable[..., int] | None) -> None:
-        self._post = post
-        self._sync_range = sync_range
-        self._wake = threading.Condition()
-        self._waiting: dict[object, _Sync] = {}
-        self._hints: deque[tuple[OsFile, int, int, int]] = deque(maxlen=1024)
-        self._thread: threading.Thread | None = None
-        self._closing = False
-
-    def sync(self, file: OsFile, then: Then) -> None:
-        with self._wake:
-            waiting = self._waiting.get(file)
-            if waiting is not None:
-                waiting.thens.append(then)
-                return
-            try:
-                descriptor = file.fileno()
-            except DiskError as error:
-                failure = error
-                self._post(lambda: then(failure))
-                return
-            self._waiting[file] = _Sync(descriptor, file.path, _sync_data, file.release_fileno, [then])
-            self._start()
-
-    def sync_folder(self, path: str, then: Then) -> None:
-        """Waiting syncs of a folder are told by the folder, not by its path: another may have taken that meanwhile."""
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            failure = _error("open", path, error)
-            self._post(lambda: then(failure))
-            return
-        state = os.fstat(descriptor)
-        with self._wake:
-            waiting = self._waiting.get((state.st_dev, state.st_ino))
-            if waiting is not None:
-                os.close(descriptor)
-                waiting.thens.append(then)
-                return
-            sync = _Sync(descriptor, path, os.fsync, lambda: os.close(descriptor), [then])
-            self._waiting[state.st_dev, state.st_ino] = sync
-            self._start()
-
-    def write_back(self, file: OsFile, offset: int, size: int) -> None:
-        if self._sync_range is None or len(self._hints) == self._hints.maxlen:
-            return
-        with self._wake:
-            self._hints.append((file, file.fileno(), offset, size))
-            self._start()
-
-    def _start(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="barnabas-flusher", daemon=True)
-            self._thread.start()
-        self._wake.notify()
-
-    def _run(self) -> None:
-        while True:
-            with self._wake:
-                while not self._waiting and not self._hints:
-                    if self._closing:
-                        return
-                    self._wake.wait()
-                syncs, self._waiting = self._waiting, {}
-                hint = self._hints.popleft() if not syncs else None
-            for sync in syncs.values():
-                self._sync(sync)
-            if hint is not None:
-                self._write_back(*hint)
-
-    def _sync(self, sync: _Sync) -> None:
-        failure: DiskError | None = None
-        try:
-            sync.work(sync.descriptor)
-        except OSError as error:
-            failure = _error("sync", sync.path, error)
-
-        def answer() -> None:
-            sync.release()
-            for then in sync.thens:
-                then(failure)
-
-        self._post(answer)
-
-    def _write_back(self, file: OsFile, descriptor: int, offset: int, size: int) -> None:
-        if self._sync_range is not None:
-            self._sync_range(descriptor, ctypes.c_int64(offset), ctypes.c_int64(size), _SYNC_FILE_RANGE_WRITE)
-        self._post(file.release_fileno)
-
-    def close(self) -> None:
-        """Finishes what was asked for. Not from within a callback of its own."""
-        with self._wake:
-            self._closing = True
-            self._wake.notify()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
 
 
 class OsDisk:
@@ -409,7 +275,7 @@ class OsDisk:
             else:
                 os.stat(path)
         except OSError as error:
-            raise _error("open", path, error) from error
+            raise disk_error("open", path, error) from error
         self._named[path] = file
         return file
 
@@ -418,7 +284,7 @@ class OsDisk:
             with open(path, "rb") as stream:
                 return stream.read()
         except OSError as error:
-            raise _error("read", path, error) from error
+            raise disk_error("read", path, error) from error
 
     def write_file(self, path: str, content: Bytes, *, sync: bool = True) -> None:
         temporary = path + ".tmp"
@@ -428,12 +294,12 @@ class OsDisk:
                 while rest:
                     rest = rest[stream.write(rest) :]
                 if sync:
-                    _sync_data(stream.fileno())
+                    sync_data(stream.fileno())
             os.replace(temporary, path)
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
-            raise _error("write", path, error) from error
+            raise disk_error("write", path, error) from error
         if sync:
             self.sync_directory(os.path.dirname(path))
 
@@ -444,19 +310,19 @@ class OsDisk:
         try:
             return sorted(os.listdir(path))
         except OSError as error:
-            raise _error("list", path, error) from error
+            raise disk_error("list", path, error) from error
 
     def make_directory(self, path: str) -> None:
         try:
             os.makedirs(path, exist_ok=True)
         except OSError as error:
-            raise _error("create", path, error) from error
+            raise disk_error("create", path, error) from error
 
     def rename(self, old: str, new: str) -> None:
         try:
             os.replace(old, new)
         except OSError as error:
-            raise _error("rename", old, error) from error
+            raise disk_error("rename", old, error) from error
         file = self._named.pop(old, None)
         if file is not None:  # a reader may still hold it, and must find it when it reopens
             file.path = new
@@ -468,7 +334,7 @@ class OsDisk:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise _error("remove", path, error) from error
+            raise disk_error("remove", path, error) from error
 
     def remove_tree(self, path: str) -> None:
         from shutil import rmtree  # noqa: PLC0415 -- seldom needed, and it brings three compressions along
@@ -478,7 +344,7 @@ class OsDisk:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise _error("remove", path, error) from error
+            raise disk_error("remove", path, error) from error
 
     def sync_directory(self, path: str) -> None:
         try:
@@ -488,7 +354,7 @@ class OsDisk:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            raise _error("sync", path, error) from error
+            raise disk_error("sync", path, error) from error
 
     def sync(self, file: File, then: Then) -> None:
         if not isinstance(file, OsFile):
@@ -502,7 +368,7 @@ class OsDisk:
         try:
             state = os.statvfs(path)
         except OSError as error:
-            raise _error("free", path, error) from error
+            raise disk_error("free", path, error) from error
         return state.f_blocks * state.f_frsize, state.f_bavail * state.f_frsize
 
     # Beyond the port
@@ -519,14 +385,14 @@ class OsDisk:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise _error("lock", path, error) from error
+            raise disk_error("lock", path, error) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(descriptor)
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
                 return False
-            raise _error("lock", path, error) from error
+            raise disk_error("lock", path, error) from error
         self._locks[path] = descriptor
         return True
 
