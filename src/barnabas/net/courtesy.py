@@ -100,7 +100,8 @@ class Courtesy:
         if records >= MANY_RECORDS:
             self._bulk_in_a_row += 1
             return True
-        self.start_over()
+        if self._bulk_in_a_row:
+            self.start_over()
         return False
 
     @property
