@@ -117,11 +117,16 @@ def test_every_request_is_answered_and_the_last_ones_too(
     topic = new_topic()
     with Raw(broker.port) as bulk:
         bulk.create(topic)
-        send_together(bulk, topic, 4 * PATIENCE, MANY)
+        send_together(bulk, topic, WINDOW + 1, MANY)
+        for _ in range(PATIENCE):
+            bulk.produce(topic, MANY)
+        assert way_made[0]
         for count in (1, 7, 40, 400):
             assert len(set(send_together(bulk, topic, count, MANY))) == count  # each has an offset of its own
-        assert bulk.fetch(topic).high_watermark == (4 * PATIENCE + 448) * MANY_RECORDS
     wait_until(lambda: not is_gathering(limits), "the connection gone")
+    wait_until(lambda: way_made.count(True) == way_made.count(False), "no more way to make")
+    with Raw(broker.port) as other:
+        assert other.fetch(topic).high_watermark == (WINDOW + 1 + PATIENCE + 448) * MANY_RECORDS
 
 
 def test_it_ends_when_nothing_more_comes(

@@ -488,7 +488,7 @@ class Connection:
         if not self.is_open:
             return
         self.is_open = False
-        self._pace.end()
+        self._pace.close()
         self._loop.remove_reader(self._fd)
         self._loop.remove_writer(self._fd)
         self._socket.close()

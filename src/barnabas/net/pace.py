@@ -41,7 +41,7 @@ class Pace:
         if not self.runs_ahead or self._neighbour is None:
             return
         if not is_bulk or not self._courtesy.is_due:
-            self.end()
+            self._stop_gathering()
             return
         self._courtesy.make_way(self._neighbour)
         if self._gathering is None:
@@ -49,15 +49,20 @@ class Pace:
         elif self._gathering.is_awaited(has_begun_another=has_begun_another):
             self.runs_ahead = False
             self._window = max(requests, self._window)
-            self.end()
+            self._stop_gathering()
 
     def note_silence(self) -> None:
         """We looked, and nothing was there."""
         if self._gathering is not None and self._gathering.is_over():
-            self.end()
+            self.close()
+
+    def close(self) -> None:
+        """The peer has stopped, or is gone. Others for whom way is made are patient enough to be found anew."""
+        if self._gathering is not None:
+            self._stop_gathering()
             self._courtesy.start_over()
 
-    def end(self) -> None:
+    def _stop_gathering(self) -> None:
         if self._gathering is not None:
             self._gathering.end()
             self._gathering = None
