@@ -166,6 +166,19 @@ def test_a_snapshot_of_the_metadata_with_rubbish_is_told_in_a_sentence(tmp_path:
         assert f"{snapshot}" in refused(*data(tmp_path))
 
 
+def test_the_metadata_is_snapshot_after_a_time_too(tmp_path: Path) -> None:
+    first = tmp_path / "data" / "__cluster_metadata-0" / f"{0:020d}-{0:010d}.checkpoint"
+    with BrokerProcess(tmp_path / "data", "--set", "metadata.log.max.snapshot.interval.ms=1") as broker:
+        client = Raw(broker.port)
+        client.create("one")
+        wait_until(lambda: not first.exists(), "a newer snapshot to take the place of the first")
+        client.close()
+        broker.stop()
+    with BrokerProcess(tmp_path / "data") as broker, Raw(broker.port) as client:
+        known = client.call(MetadataRequest(topics=None), MetadataResponse, 9).topics
+        assert [topic.name for topic in known] == ["one"]
+
+
 def test_a_missing_snapshot_of_the_metadata_is_told_in_a_sentence(tmp_path: Path) -> None:
     folder = tmp_path / "data" / "__cluster_metadata-0"
     with BrokerProcess(tmp_path / "data", "--set", "metadata.log.max.record.bytes.between.snapshots=1") as broker:

@@ -23,6 +23,7 @@ from barnabas.app.errors import StartError
 from barnabas.app.listeners import BoundListener, bind, controller_endpoint, listen
 from barnabas.app.read_ahead import ReadAhead
 from barnabas.app.reconfiguration import AddressLimits
+from barnabas.app.snapshots import Snapshots
 from barnabas.app.upkeep import Upkeep
 from barnabas.broker import apis
 from barnabas.broker.context import Broker
@@ -82,6 +83,7 @@ class Node:
         self._random = random.Random(os.urandom(16))
         self._read_ahead = ReadAhead(loop)
         self._upkeep: Upkeep | None = None
+        self._snapshots: Snapshots | None = None
         self._compaction_timer: asyncio.TimerHandle | None = None
         self._serving = False
         self._stopped = False
@@ -123,10 +125,19 @@ class Node:
         except BaseException:
             self._abandon()
             raise
+        self._snapshots = Snapshots(
+            settings=self.settings,
+            controller=self.controller,
+            disk=self._disk,
+            loop=self._loop,
+            clock=self._clock,
+            report=self._report,
+        )
         self._upkeep = Upkeep(
             settings=self.settings,
             broker=self.broker,
             logs=self._logs,
+            snapshots=self._snapshots,
             loop=self._loop,
             clock=self._clock,
             report=self._report,
@@ -325,8 +336,8 @@ class Node:
             self.broker.apply(delta, image)
             if any(resource_type == BROKER_RESOURCE for resource_type, _ in delta.changed_configs):
                 self._reconfigure(image)
-        if self._serving and self._snapshot_due():
-            self._loop.call_soon(self._take_snapshot)
+        if self._snapshots is not None:
+            self._snapshots.look()
 
     def _reconfigure(self, image: MetadataImage) -> None:
         self.settings = reconfiguration.in_force(self._given, image, self._static)
@@ -392,18 +403,6 @@ class Node:
             random=self._random,
             report=self._report,
         )
-
-    def _snapshot_due(self) -> bool:
-        return (
-            self.controller.driver.bytes_since_snapshot >= self.settings.metadata_log_max_record_bytes_between_snapshots
-        )
-
-    def _take_snapshot(self) -> None:
-        if self._snapshot_due():
-            try:
-                self.controller.driver.take_snapshot(self.controller.committed)
-            except (DiskError, LogOffline) as problem:
-                self._report("a metadata snapshot could not be taken", reason=str(problem))
 
     # Failing and stopping
 
@@ -477,6 +476,8 @@ class Node:
     def _close_logs(self, high_watermarks: dict[TopicPartition, int] | None) -> bool:
         if self._compaction is not None:
             self._compaction.close()
+        if self._snapshots is not None:
+            self._snapshots.close()
         self._read_ahead.close()
         log = self.controller.driver.log
         try:

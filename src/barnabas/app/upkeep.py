@@ -1,10 +1,11 @@
-"""What a node does now and then: retention, files that are due to go, checkpoints, offsets that expire."""
+"""What a node does now and then: retention, files that are due to go, checkpoints, snapshots, offsets that expire."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 
+from barnabas.app.snapshots import Snapshots
 from barnabas.broker.context import Broker
 from barnabas.model.broker_settings import BrokerSettings
 from barnabas.model.errors import ApiError
@@ -23,12 +24,14 @@ class Upkeep:
         settings: BrokerSettings,
         broker: Broker,
         logs: LogManager,
+        snapshots: Snapshots,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         report: Callable[..., None],
     ) -> None:
         self._broker = broker
         self._logs = logs
+        self._snapshots = snapshots
         self._loop = loop
         self._clock = clock
         self._report = report
@@ -57,6 +60,7 @@ class Upkeep:
             self._checkpoint_at_ms = now_ms + self._checkpoint_ms
             self._write_checkpoints()
         self._logs.sweep(self._clock.now_ms())
+        self._snapshots.look()
         if self._broker.has_groups:
             self._broker.groups.upkeep()
 

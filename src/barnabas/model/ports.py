@@ -134,6 +134,11 @@ class Clock(Protocol):
         """Calls back on the loop once ``monotonic_ms()`` has reached the deadline."""
 
 
+class Offload(Protocol):
+    def __call__(self, work: Callable[[], None], then: Callable[[Exception | None], None]) -> None:
+        """Runs ``work`` where it may block, then calls ``then`` on the loop with what it raised."""
+
+
 class Random(Protocol):
     """What the code uses of random.Random, which is the real port."""
 

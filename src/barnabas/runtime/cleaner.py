@@ -10,10 +10,10 @@ broken checksum, a batch with more keys than the map holds) is left alone until 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from barnabas.model.ids import TopicPartition
-from barnabas.model.ports import Clock, Disk, DiskError, Random, Timer
+from barnabas.model.ports import Clock, Disk, DiskError, Offload, Random, Timer
 from barnabas.runtime.partition import Partition
 from barnabas.storage import checkpoints
 from barnabas.storage.cleaner import LOAD_FACTOR, Cleaning, CleaningCancelled
@@ -29,11 +29,6 @@ RETRY_MS = 60_000
 
 Report = Callable[..., None]
 Then = Callable[[Exception | None], None]
-
-
-class Offload(Protocol):
-    def __call__(self, work: Callable[[], None], then: Then) -> None:
-        """Runs ``work`` where it may block, then calls ``then`` on the loop with what it raised."""
 
 
 class CleanerLimits(NamedTuple):

@@ -20,8 +20,17 @@ def flush(disk: Disk, log: Log, then: Then) -> None:
 
     DiskError says that this flush came to nothing and another may do better; LogOffline that the log has ended.
     """
+    _begin(disk, log, log.begin_flush, then)
+
+
+def sync_names(disk: Disk, log: Log, then: Then) -> None:
+    """The same for the names of the log's files alone, which takes no room on the disk."""
+    _begin(disk, log, log.begin_naming, then)
+
+
+def _begin(disk: Disk, log: Log, begin: Callable[[], FlushTask], then: Then) -> None:
     try:
-        task = log.begin_flush()
+        task = begin()
     except (DiskError, LogOffline) as problem:
         then(problem)
         return

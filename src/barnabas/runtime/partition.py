@@ -19,7 +19,7 @@ from barnabas.model.ids import TopicPartition, Uuid
 from barnabas.model.ports import Clock, Disk, DiskError
 from barnabas.model.settings import LONG_MAX
 from barnabas.model.topic_settings import TopicSettings
-from barnabas.runtime.flush import RETRY_MS, flush
+from barnabas.runtime.flush import RETRY_MS, flush, sync_names
 from barnabas.storage.errors import LogOffline
 from barnabas.storage.log import Appended, Log
 from barnabas.storage.lookup import TimestampOffset
@@ -66,6 +66,7 @@ class Partition:
         self._unseen_bytes = 0
         """Appended, and not yet told to those who wait."""
         self._flushing = False
+        self._naming = False
         self._flush_timer_set = False
         self._learn_settings(log.settings)
 
@@ -267,7 +268,20 @@ class Partition:
                 f"offset {offset} of {self.name} is outside 0..{self.high_watermark}, the high watermark",
             )
         with _storage_errors():
-            return self.log.delete_records_before(offset)
+            start = self.log.delete_records_before(offset)
+        self._finish_deletion()
+        return start
+
+    def _finish_deletion(self) -> None:
+        """What must be synced before the last file goes is synced off the loop."""
+        if self.log.awaits_deletion and not self._naming:
+            self._naming = True
+            sync_names(self._disk, self.log, self._named)
+
+    def _named(self, problem: DiskError | LogOffline | None) -> None:
+        self._naming = False
+        if isinstance(problem, LogOffline):
+            self.stop(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def add_fetch(self, waiter: FetchWaiter) -> None:
         self._waiting_fetches[waiter] = None
@@ -284,6 +298,7 @@ class Partition:
             return
         log.expire_producers(now_ms)
         log.delete_old_segments(now_ms, self.high_watermark)
+        self._finish_deletion()
         if log.has_unflushed_segments:
             self.flush()
         log.remove_deleted_files(now_ms)

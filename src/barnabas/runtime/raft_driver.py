@@ -7,7 +7,7 @@ it by ``Flushed``, and what it answers moves the high watermark, on which the sh
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct, field
 
@@ -19,7 +19,7 @@ from barnabas.model.ids import uuid_text
 from barnabas.model.ports import Clock, Disk, DiskError, FileMissing
 from barnabas.model.settings import INT_MAX
 from barnabas.runtime import metadata_snapshot
-from barnabas.runtime.flush import RETRY_MS, flush
+from barnabas.runtime.flush import RETRY_MS, flush, sync_names
 from barnabas.runtime.shard import Journaled
 from barnabas.storage.errors import LogOffline
 from barnabas.storage.log import Log
@@ -188,6 +188,7 @@ class RaftDriver:
             try:
                 for position, header in batch.iterate(content):
                     if header.last_offset >= offset:
+                        self.bytes_since_snapshot += header.size
                         loaded.take_batch(header, decode_batch(content, position))
             except metadata_snapshot.UNREADABLE as problem:
                 raise metadata_snapshot.CorruptSnapshot(
@@ -198,19 +199,31 @@ class RaftDriver:
 
     # Snapshots
 
-    def take_snapshot(self, image: MetadataImage) -> None:
-        """Writes the image, which is committed, and lets go of the log before it."""
-        name = metadata_snapshot.file_name(image.next_offset, image.raft_epoch)
-        metadata_snapshot.write(
-            self._disk,
-            f"{self._directory}/{name}",
-            snapshot.records_of(image),
-            raft_epoch=image.raft_epoch,
-            timestamp_ms=image.timestamp_ms,
-            quorum=metadata_snapshot.quorum_entries(self.machine.voters, self._endpoints),
-        )
-        self.bytes_since_snapshot = 0
+    def snapshot_of(self, image: MetadataImage) -> Callable[[Disk, Callable[[], None]], None]:
+        """Makes what writes the image, which is committed: it may run elsewhere, with a disk of its own.
+
+        It calls its second argument between records, so that others come to run.
+        """
+        path = f"{self._directory}/{metadata_snapshot.file_name(image.next_offset, image.raft_epoch)}"
+        quorum = metadata_snapshot.quorum_entries(self.machine.voters, self._endpoints)
+
+        def write(disk: Disk, breathe: Callable[[], None]) -> None:
+            def records() -> Iterator[Message]:
+                for record in snapshot.records_of(image):
+                    breathe()
+                    yield record
+
+            place = {"raft_epoch": image.raft_epoch, "timestamp_ms": image.timestamp_ms}
+            metadata_snapshot.write(disk, path, records(), quorum=quorum, **place)
+
+        return write
+
+    def let_go_before(self, image: MetadataImage, covered_bytes: int) -> None:
+        """The image is stored: the log before it, of which so many bytes were new, is not needed any more."""
+        self.bytes_since_snapshot -= covered_bytes
         self.log.delete_records_before(image.next_offset)
+        if self.log.awaits_deletion:
+            sync_names(self._disk, self.log, lambda problem: None)  # one that failed is made up for by the next
         metadata_snapshot.remove_older(self._disk, self._directory, image.next_offset)
 
     # The journal

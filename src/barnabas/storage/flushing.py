@@ -52,34 +52,48 @@ def begin(log: Log) -> FlushTask:
         elif segment.size > segment.synced_size:
             files.append(segment.open_log())  # its indexes can be rebuilt: it holds the recovery point
         sizes.append((segment, segment.size))
-        new_entries |= segment.unsynced_entry and segment.size > 0
-    with_parent = new_entries and log.parent_unsynced
+        new_entries |= segment.unsynced_entry and segment.has_file
+    names = begin_naming(log) if new_entries else None
     epoch_changes = None if log.epochs.is_stored else log.epochs.changes
-    small_files = _small_files(log, with_metadata=with_parent)
-    folders = [log.directory] if new_entries or epoch_changes is not None else []
-    if with_parent:
-        folders.append(log.directory.rpartition("/")[0])
+    small_files = names.small_files if names else []
+    if epoch_changes is not None:
+        small_files.append(log.epochs.write_aside())
+    folders = names.folders if names else [log.directory] if epoch_changes is not None else []
     return FlushTask(
         files=[*files, *small_files],
         folders=folders,
         up_to_offset=log.log_end_offset,
         sizes=sizes,
-        namings=[(segment, segment.namings) for segment in log.segments if segment.size] if new_entries else [],
+        namings=names.namings if names else [],
         small_files=small_files,
         epoch_changes=epoch_changes,
-        with_parent=with_parent,
+        with_parent=names is not None and names.with_parent,
         truncations=log.truncations,
         begun_ms=log.now_ms,
     )
 
 
-def _small_files(log: Log, *, with_metadata: bool) -> list[File]:
-    files: list[File] = []
-    if not log.epochs.is_stored:
-        files.append(log.epochs.write_aside())
-    if with_metadata and log.topic_id is not None:
-        files.append(log.disk.open(f"{log.directory}/{PARTITION_METADATA}"))
-    return files
+def begin_naming(log: Log) -> FlushTask:
+    """The names alone: of the segments' files, and of a new partition those of its folder and of its topic id."""
+    with_parent = log.parent_unsynced
+    folders = [log.directory]
+    small_files: list[File] = []
+    if with_parent:
+        folders.append(log.directory.rpartition("/")[0])
+        if log.topic_id is not None:
+            small_files.append(log.disk.open(f"{log.directory}/{PARTITION_METADATA}"))
+    return FlushTask(
+        files=[*small_files],
+        folders=folders,
+        up_to_offset=log.flushed_offset,
+        sizes=[],
+        namings=[(segment, segment.namings) for segment in log.segments if segment.has_file],
+        small_files=small_files,
+        epoch_changes=None,
+        with_parent=with_parent,
+        truncations=log.truncations,
+        begun_ms=log.now_ms,
+    )
 
 
 def name_epochs(log: Log, task: FlushTask) -> None:
@@ -113,20 +127,9 @@ def finish(log: Log, task: FlushTask) -> None:
         log.epochs.stored(task.epoch_changes)
     if task.with_parent:
         log.parent_unsynced = False
-    log.flushed_offset = max(log.flushed_offset, task.up_to_offset)
-    log.oldest_unflushed_ms = task.begun_ms
-
-
-def sync_entries(log: Log) -> None:
-    """Makes the names of the segments' files durable, and of a new partition its folder and topic id."""
-    if log.parent_unsynced:
-        if log.topic_id is not None:
-            log.disk.open(f"{log.directory}/{PARTITION_METADATA}").sync()
-        log.disk.sync_directory(log.directory.rpartition("/")[0])
-        log.parent_unsynced = False
-    log.disk.sync_directory(log.directory)
-    for segment in log.segments:
-        segment.unsynced_entry = False
+    if task.up_to_offset > log.flushed_offset:
+        log.flushed_offset = task.up_to_offset
+        log.oldest_unflushed_ms = task.begun_ms
 
 
 def store_all(log: Log) -> None:

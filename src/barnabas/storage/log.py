@@ -95,7 +95,6 @@ class Log:
         self.log_start_offset = 0
         self.log_end_offset = 0
         self.flushed_offset = 0
-        self.last_flush_ms = 0
         self.doomed: list[tuple[int, str]] = []  # (when to remove, path) of files renamed to .deleted
         self.parent_unsynced = False  # the partition's folder itself is new
         self.is_stored = False  # indexes and producers on the disk are those of the log's end
@@ -142,7 +141,7 @@ class Log:
             on_failure=on_failure,
             report=report,
         )
-        log.now_ms = log.last_flush_ms = now_ms
+        log.now_ms = now_ms
         loader.load(log, now_ms=now_ms, clean=clean, recovery_point=recovery_point, log_start_offset=log_start_offset)
         return log
 
@@ -460,6 +459,11 @@ class Log:
         """A segment has rolled and is not yet on the disk: worth a flush in the background, though nobody waits."""
         return self.flushed_offset < self.bases[-1]
 
+    @property
+    def awaits_deletion(self) -> bool:
+        """All records are deleted; the last file that held some goes when names are synced (``begin_naming``)."""
+        return self.log_start_offset == self.bases[-1] > self.bases[0]
+
     def begin_flush(self) -> FlushTask:
         """What must be synced for everything appended so far. Syncs nothing itself.
 
@@ -471,6 +475,14 @@ class Log:
             return flushing.begin(self)
         except FileMissing as error:
             raise self.fail(f"a flush could not begin: {error}") from error
+
+    def begin_naming(self) -> FlushTask:
+        """What must be synced so that files are found again; nothing of what is in them, and nothing is written."""
+        self.check_online()
+        try:
+            return flushing.begin_naming(self)
+        except FileMissing as error:
+            raise self.fail(f"names could not be synced: {error}") from error
 
     def name_epochs(self, task: FlushTask) -> None:
         """To be called between the syncs of the task's files and of its folders. Raises as ``begin_flush`` does."""
@@ -486,10 +498,11 @@ class Log:
             raise self.fail(f"sync failed: {error}") from error
         if self.offline is not None:
             raise self.offline
-        self.last_flush_ms = task.begun_ms
         if task.truncations != self.truncations:
             return  # what was synced may have been cut and written anew since
         flushing.finish(self, task)
+        if self.awaits_deletion:
+            retention.delete_before_start(self, self.now_ms)
 
     def flush(self) -> None:
         """Syncs everything, here and now."""

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.model.ports import DiskError
-from barnabas.storage.flushing import sync_entries
 from barnabas.storage.loader import rebuild_producers
 from barnabas.storage.segment import Segment
 
@@ -24,9 +23,8 @@ def delete_records_before(log: Log, offset: int, now_ms: int) -> int:
     if offset > log.log_end_offset:
         raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} lies beyond the log's end {log.log_end_offset}")
     if offset > log.log_start_offset:
-        log.log_start_offset = offset
-        log.epochs.truncate_from_start(offset)
-        _delete_while(log, now_ms, offset, lambda segment: segment.next_offset <= offset)
+        _start_at(log, offset)
+        delete_before_start(log, now_ms)
     return log.log_start_offset
 
 
@@ -47,8 +45,12 @@ def delete_old_segments(log: Log, now_ms: int, high_watermark: int) -> int:
                 return surplus >= 0
 
             count += _delete_while(log, now_ms, high_watermark, is_surplus)
+    return count + delete_before_start(log, now_ms)
+
+
+def delete_before_start(log: Log, now_ms: int) -> int:
     start = log.log_start_offset
-    return count + _delete_while(log, now_ms, high_watermark, lambda s: s.next_offset <= start)
+    return _delete_while(log, now_ms, start, lambda segment: segment.next_offset <= start)
 
 
 def _delete_while(log: Log, now_ms: int, high_watermark: int, condition: Callable[[Segment], bool]) -> int:
@@ -67,6 +69,10 @@ def _delete_while(log: Log, now_ms: int, high_watermark: int, condition: Callabl
         count += 1
     if count == len(log.segments) and not _has_rolled(log, now_ms):
         count -= 1
+    if count and log.segments[count] is log.active and not log.active.size and log.active.unsynced_entry:
+        # All that will say where the log ends is the name of an empty file, which is not on the disk yet.
+        count -= 1
+        _start_at(log, log.active.base_offset)
     if count:
         try:
             _delete_first(log, count, now_ms)
@@ -81,21 +87,21 @@ def _has_rolled(log: Log, now_ms: int) -> bool:
         log.roll(now_ms)
     except DiskError:
         return False
-    try:
-        sync_entries(log)  # the empty segment is all that will say where the log ends
-    except DiskError as error:
-        raise log.fail(f"the segment to go on with could not be synced: {error}") from error
     return True
+
+
+def _start_at(log: Log, offset: int) -> None:
+    log.log_start_offset = max(log.log_start_offset, offset)
+    log.epochs.truncate_from_start(log.log_start_offset)
 
 
 def _delete_first(log: Log, count: int, now_ms: int) -> None:
     remove_at_ms = now_ms + log.settings.file_delete_delay_ms
     doomed = log.segments[:count]
     del log.segments[:count], log.bases[:count]
-    log.log_start_offset = max(log.log_start_offset, log.bases[0])
     for segment in doomed:
         log.doomed += [(remove_at_ms, path) for path in segment.mark_deleted()]
-    log.epochs.truncate_from_start(log.log_start_offset)
+    _start_at(log, log.bases[0])
     log.snapshots.remove_outside(log.bases[0] - 1, log.log_end_offset)
     log.flushed_offset = max(log.flushed_offset, log.bases[0])
     log.forget_places()

@@ -94,6 +94,11 @@ class Segment:
         self._is_allocated = False
 
     @property
+    def has_file(self) -> bool:
+        """One that begins at 0 gets it with its first batch (``Log.add_segment``)."""
+        return self.size > 0 or self.base_offset > 0
+
+    @property
     def unsynced_entry(self) -> bool:
         """Whether the folder has not been synced since files were created."""
         return self.namings > self.synced_namings

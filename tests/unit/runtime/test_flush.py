@@ -10,6 +10,7 @@ import pytest
 
 from barnabas.model.errors import ErrorCode
 from barnabas.model.ids import Uuid
+from barnabas.model.settings import LONG_MAX
 from barnabas.runtime.flush import RETRY_MS
 from barnabas.runtime.partition import Partition
 from barnabas.sim.disk import Fault, SimDisk
@@ -211,3 +212,36 @@ def test_a_power_cut_in_the_midst_takes_nothing_that_was_acknowledged(seed: int)
         assert kept[: len(expected) + len(life.acknowledged)] == expected + life.acknowledged
         assert found.epochs.entries == [entry for entry in entries if entry[1] < found.log_end_offset]
         expected = kept
+
+
+@pytest.mark.parametrize("by", ["retention", "DeleteRecords"])
+def test_a_log_is_emptied_without_waiting_for_the_disk(by: str) -> None:
+    life = Life(SimDisk(), flush_messages=LONG_MAX, retention_ms=1)
+    life.log.parent_unsynced = True
+    life.append()
+    life.append()
+    if by == "retention":
+        life.partition.upkeep(NOW * 2)
+    else:
+        life.partition.delete_records_before(2)
+    assert (life.log.log_start_offset, life.log.log_end_offset) == (2, 2)
+    assert [path for path in syncs(life.disk) if not path.endswith(".snapshot")] == []
+    assert life.log.size_bytes > 0, "the last file goes when the name of the empty one is safe"
+    life.partition.upkeep(NOW * 2)
+    life.release_all()
+    assert syncs(life.disk)[-2:] == [DIRECTORY, "/data"]
+    assert life.log.size_bytes == 0
+    life.append(b"after")
+    life.disk.crash()
+    again = open_log(life.disk)
+    assert again.log_end_offset in (2, 3)
+
+
+def test_a_log_whose_names_cannot_be_synced_ends() -> None:
+    life = Life(SimDisk(), flush_messages=LONG_MAX)
+    life.append()
+    life.partition.delete_records_before(1)
+    life.disk.fail_next()
+    life.disk.release()
+    assert life.log.offline is not None
+    assert life.partition.leader is None

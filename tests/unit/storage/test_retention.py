@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from barnabas.model.errors import ApiError
+from barnabas.model.ports import DiskError
 from barnabas.sim.disk import Fault, SimDisk
+from barnabas.storage import flushing
 from tests.unit.storage.kit import DIRECTORY, NOW, append, batch, new_log, offsets, open_log, read_all, small
 
 
@@ -40,15 +42,51 @@ def test_nothing_above_the_high_watermark_goes():
     assert log.log_start_offset == second
 
 
+def sync_names(log):
+    task = log.begin_naming()
+    log.finish_flush(task, flushing.sync_here(log, task))
+
+
 def test_everything_may_go_and_the_end_is_remembered():
     disk = SimDisk()
     log = filled(disk, retention_ms=1)
     log.delete_old_segments(NOW * 2, log.log_end_offset)
+    assert (log.log_start_offset, log.log_end_offset) == (40, 40)
+    assert offsets(log) == []
+    assert log.awaits_deletion
+    sync_names(log)
     assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (40, 40, 0)
+    assert not log.awaits_deletion
     disk.crash()
     log = open_log(disk)
     assert (log.log_start_offset, log.log_end_offset) == (40, 40)
     assert append(log).first_offset == 40
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_end_is_remembered_by_what_is_not_deleted_yet(seed):
+    """A loss of power may take the name of the empty segment, which is not synced: then the last one is still there."""
+    disk = SimDisk(seed)
+    log = filled(disk, retention_ms=1)
+    log.flush()
+    for _ in range(2):
+        log.delete_old_segments(NOW * 2, log.log_end_offset)
+    assert log.awaits_deletion
+    disk.crash()
+    log = open_log(disk, recovery_point=40)
+    assert log.log_end_offset == 40
+    assert append(log).first_offset == 40
+
+
+def test_what_is_appended_before_the_last_file_goes_is_kept():
+    disk = SimDisk()
+    log = filled(disk, retention_ms=1)
+    log.delete_old_segments(NOW * 2, log.log_end_offset)
+    task = log.begin_naming()
+    append(log)
+    log.finish_flush(task, flushing.sync_here(log, task))
+    assert log.unflushed_messages > 0, "names say nothing of what is in the files"
+    assert (offsets(log), len(log.segments)) == ([40], 1)
 
 
 def test_compacted_topics_keep_old_segments():
@@ -199,7 +237,11 @@ def test_a_full_disk_lets_all_go_but_the_last_segment():
     assert log.offline is None
     assert log.log_start_offset == log.bases[0] > 0
     assert append(log).first_offset == 40
-    assert log.delete_old_segments(NOW * 2, log.log_end_offset) == 1
+    log.delete_old_segments(NOW * 2, log.log_end_offset)
+    log.disk.fail_next(Fault.ENOSPC)
+    with pytest.raises(DiskError):
+        log.begin_flush()
+    sync_names(log)
     assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (41, 41, 0)
 
 

@@ -1,0 +1,48 @@
+"""The snapshots of a node's metadata: when they are taken, and the thread that writes them."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from typing import Any
+
+from barnabas.app.offload import Throttle, Worker
+from barnabas.controller.controller import Controller
+from barnabas.model.broker_settings import BrokerSettings
+from barnabas.model.ports import Clock
+from barnabas.runtime.snapshotting import Snapshotter
+
+
+class Snapshots:
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        controller: Controller,
+        disk: Any,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        report: Callable[..., None],
+    ) -> None:
+        self._worker = Worker(loop, "barnabas-snapshots")
+        self._disk = disk.for_thread()
+        throttle = Throttle(self._worker.sleep, math.inf)
+        self._snapshotter = Snapshotter(
+            driver=controller.driver,
+            committed=lambda: controller.committed,
+            disk=self._disk,
+            clock=clock,
+            max_bytes=settings.metadata_log_max_record_bytes_between_snapshots,
+            max_age_ms=settings.metadata_log_max_snapshot_interval_ms,
+            offload=self._worker,
+            breathe=lambda: throttle(0),
+            report=report,
+        )
+        self.look = self._snapshotter.look
+
+    def close(self) -> None:
+        """When this returns, nothing more is written."""
+        self._snapshotter.stop()
+        self._worker.close()
+        self._disk.close_thread()
