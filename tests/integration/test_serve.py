@@ -230,6 +230,17 @@ def test_a_damaged_identity_is_told_in_a_sentence(tmp_path: Path, old: bytes, ne
     assert f"{properties}" in sentence
 
 
+def test_a_lost_directory_id_is_told_with_what_it_was(tmp_path: Path) -> None:
+    BrokerProcess(tmp_path / "data").start().stop()
+    properties = tmp_path / "data" / "meta.properties"
+    (line,) = re.findall(r"directory\.id=.*", properties.read_text())
+    properties.write_text(properties.read_text().replace(line, ""))
+    for _ in range(2):
+        assert line in refused(*data(tmp_path))
+    properties.write_text(re.sub(r"directory\.id=.*", line, properties.read_text()))
+    BrokerProcess(tmp_path / "data").start().stop()
+
+
 # Saying what it does
 
 

@@ -15,6 +15,7 @@ from enum import Enum
 from msgspec import Struct
 
 from barnabas.model.errors import invariant
+from barnabas.model.ids import uuid_text
 
 
 class Role(Enum):
@@ -92,6 +93,12 @@ class RaftMachine:
 
     def _on_start(self, event: Start) -> Effects:
         invariant(self.role is Role.UNATTACHED, "a node starts once")
+        if [voter.node_id for voter in event.voters] == [self.me.node_id] and event.voters != (self.me,):
+            named = uuid_text(event.voters[0].directory_id)
+            raise UnsupportedQuorum(
+                f"the metadata log belongs to the folder with the directory.id {named}, and meta.properties says "
+                f"{uuid_text(self.me.directory_id)}: give that file its line directory.id={named} back"
+            )
         if event.voters != (self.me,):
             raise UnsupportedQuorum(
                 f"the metadata log names the voters {[voter.node_id for voter in event.voters]}; "
