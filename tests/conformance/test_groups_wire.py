@@ -8,6 +8,7 @@ import pytest
 
 from barnabas.model.errors import ErrorCode
 from barnabas.testing import EmbeddedBroker
+from barnabas.wire import codec
 from barnabas.wire.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.wire.api.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from barnabas.wire.api.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
@@ -38,6 +39,11 @@ from barnabas.wire.api.offset_fetch import (
     OffsetFetchResponse,
 )
 from barnabas.wire.api.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from barnabas.wire.stored.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartition,
+)
 from tests.reliability.raw import Raw, frame, wait_until
 
 NewName = Callable[[], str]
@@ -282,9 +288,9 @@ def test_whoever_waits_and_goes_is_not_answered_wrongly(raw: Raw, topic: str, sh
     assert sorted(member.member_id for member in again.members) == sorted([joined.member_id, reply.member_id])
 
 
-def introduced(raw: Raw) -> Raw:
+def introduced(raw: Raw, name: str = "librdkafka") -> Raw:
     """As a client that sends its heartbeats in the background."""
-    raw.call(ApiVersionsRequest("librdkafka", "2.6"), ApiVersionsResponse, 3)
+    raw.call(ApiVersionsRequest(name, "2.6"), ApiVersionsResponse, 3)
     return raw
 
 
@@ -310,3 +316,51 @@ def test_nothing_waits_behind_a_held_heartbeat(raw: Raw, topic: str) -> None:
     raw.send_bytes(frame(beat, 4) + frame(MetadataRequest(topics=[]), 12) + frame(beat, 4) + frame(beat, 4))
     for answer, version in ((HeartbeatResponse, 4), (MetadataResponse, 12), (HeartbeatResponse, 4)):
         raw.receive(answer, version)
+
+
+def assigned(*partitions: int) -> bytes:
+    listed = [TopicPartition("t", list(partitions))] if partitions else []
+    return b"\0\1" + codec.encode_bytes(ConsumerProtocolAssignment(listed), 1)
+
+
+def cooperative(group: str, member_id: str = "", *owned: int) -> JoinGroupRequest:
+    owns = [TopicPartition("t", list(owned))] if owned else []
+    subscription = b"\0\1" + codec.encode_bytes(ConsumerProtocolSubscription(["t"], None, owns), 1)
+    protocols = [JoinGroupRequestProtocol("cooperative-sticky", subscription)]
+    return JoinGroupRequest(group, 1_800_000, 60_000, member_id, None, "consumer", protocols)
+
+
+def cooperative_sync(joined: JoinGroupResponse, group: str, **given: bytes) -> SyncGroupRequest:
+    listed = [SyncGroupRequestAssignment(member, assignment) for member, assignment in given.items()]
+    named = "consumer", "cooperative-sticky"
+    return SyncGroupRequest(group, joined.generation_id, joined.member_id, None, *named, listed)
+
+
+@pytest.mark.parametrize("name", ["librdkafka", "apache-kafka-java", "kafkajs"])
+def test_who_has_nothing_yet_is_told_so_or_of_the_rebalance_that_follows(name: str) -> None:
+    """The first owns both partitions and is to give up one; the Java client is told of what comes of that alone."""
+    group = "g"
+    with (
+        EmbeddedBroker(settings={"barnabas.group.heartbeat.hold.ms": 600_000}) as broker,
+        Raw(broker.port) as raw,
+        Raw(broker.port) as other,
+    ):
+        introduced(other, name)
+        raw.call(FindCoordinatorRequest(group), FindCoordinatorResponse, 3)
+        mine = raw.call(cooperative(group), JoinGroupResponse, 9).member_id
+        first = raw.call(cooperative(group, mine), JoinGroupResponse, 9)
+        raw.call(cooperative_sync(first, group, **{mine: assigned(0, 1)}), SyncGroupResponse, 5)
+        theirs = other.call(cooperative(group), JoinGroupResponse, 9).member_id
+        other.send(cooperative(group, theirs), 9)
+        beat = HeartbeatRequest(group, first.generation_id, mine)
+        wait_until(lambda: raw.call(beat, HeartbeatResponse, 4).error_code, "the second joins")
+        first = raw.call(cooperative(group, mine, 0, 1), JoinGroupResponse, 9)
+        second = other.receive(JoinGroupResponse, 9)[1]
+        raw.call(cooperative_sync(first, group, **{mine: assigned(0), theirs: assigned()}), SyncGroupResponse, 5)
+        other.send(cooperative_sync(second, group), 5)
+        told = other.receive(SyncGroupResponse, 5)[1] if name != "apache-kafka-java" else None
+        raw.send(cooperative(group, mine, 0), 9)  # waits for the second
+        if told is None:
+            assert other.receive(SyncGroupResponse, 5)[1].error_code == ErrorCode.REBALANCE_IN_PROGRESS
+        else:
+            assert (told.error_code, told.assignment) == (0, assigned())

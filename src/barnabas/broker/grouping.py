@@ -8,6 +8,7 @@ from typing import Any
 from barnabas.broker.context import Broker, Request
 from barnabas.core.group.turn import GroupRequest
 from barnabas.model.errors import ApiError, ErrorCode
+from barnabas.wire.api.sync_group import SyncGroupRequest
 from barnabas.wire.schema import Message
 
 _TOLD = {
@@ -20,6 +21,9 @@ _TOLD = {
 _IN_BACKGROUND = ("apache-kafka-java", "librdkafka", "confluent-kafka", "kafka-python", "kgo")
 """Libraries whose consumers go on while a heartbeat is under way, by the names they give themselves (KIP-511).
 kafkajs, for one, reads nothing until it is answered."""
+_NEXT_BEAT_IS_FAR = ("apache-kafka-java", "kafka-python", "kgo")
+"""Of these, the ones whose SyncGroup may wait too. librdkafka sends a heartbeat as soon as it has been answered, which
+then waits in its place, and its applications expect to be told of every assignment, empty ones too."""
 _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE)
 
 
@@ -28,13 +32,15 @@ def told(problem: ApiError, too_large: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERRO
     return too_large if problem.code in _TOO_LARGE else _TOLD.get(problem.code, problem.code)
 
 
-def may_wait(exchange: Request) -> bool:
-    return exchange.client_software.startswith(_IN_BACKGROUND)
+def may_wait(exchange: Request, message: Message) -> bool:
+    """Whether a request with nothing to tell may be answered late (ADR 5)."""
+    names = _NEXT_BEAT_IS_FAR if isinstance(message, SyncGroupRequest) else _IN_BACKGROUND
+    return exchange.client_software.startswith(names)
 
 
 def wrapped(broker: Broker, exchange: Request, message: Message) -> GroupRequest:
     host, now_ms = f"/{exchange.client_host}", broker.clock.now_ms()
-    return GroupRequest(message, exchange.version, exchange.client_id or "", host, now_ms, may_wait(exchange))
+    return GroupRequest(message, exchange.version, exchange.client_id or "", host, now_ms, may_wait(exchange, message))
 
 
 def parted(partitions: Sequence[Any], count: int) -> tuple[list[Any], list[Any]]:

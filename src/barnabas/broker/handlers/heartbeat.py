@@ -13,6 +13,6 @@ from barnabas.wire.api.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
 def handle(broker: Broker, exchange: Request, request: HeartbeatRequest) -> None:
-    if may_wait(exchange):
+    if may_wait(exchange, request):
         exchange.overtaken = lambda: exchange.reply(HeartbeatResponse())
     ask(broker, exchange, request.group_id, request, lambda problem: HeartbeatResponse(error_code=told(problem)))
