@@ -19,6 +19,7 @@ The high watermark is not known here: the runtime passes it where it matters.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -40,6 +41,8 @@ from barnabas.storage.transaction_index import AbortedTransaction
 from barnabas.storage.validation import BatchRules, Validation, check_produced, needs_rewrite, read_one_header, rewrite
 from barnabas.wire.batch import CONTROL, TRANSACTIONAL, patch_offset_and_epoch
 from barnabas.wire.records import ControlType, decode_batch, read_control_type, read_coordinator_epoch
+
+T = TypeVar("T")
 
 WRITEBACK_BYTES = 4 << 20
 """The kernel is asked to begin writing after this many bytes, so that no append runs into its dirty limit."""
@@ -470,25 +473,20 @@ class Log:
         DiskError, for want of space mostly, says that nothing has been promised and nothing lost: a later flush may
         succeed. Only where a file is gone is the log, too.
         """
-        self.check_online()
-        try:
-            return flushing.begin(self)
-        except FileMissing as error:
-            raise self.fail(f"a flush could not begin: {error}") from error
+        return self._unless_gone(lambda: flushing.begin(self))
 
     def begin_naming(self) -> FlushTask:
         """What must be synced so that files are found again; nothing of what is in them, and nothing is written."""
-        self.check_online()
-        try:
-            return flushing.begin_naming(self)
-        except FileMissing as error:
-            raise self.fail(f"names could not be synced: {error}") from error
+        return self._unless_gone(lambda: flushing.begin_naming(self))
 
     def name_epochs(self, task: FlushTask) -> None:
         """To be called between the syncs of the task's files and of its folders. Raises as ``begin_flush`` does."""
+        self._unless_gone(lambda: flushing.name_epochs(self, task))
+
+    def _unless_gone(self, step: Callable[[], T]) -> T:
         self.check_online()
         try:
-            flushing.name_epochs(self, task)
+            return step()
         except FileMissing as error:
             raise self.fail(f"a flush could not go on: {error}") from error
 
