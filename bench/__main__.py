@@ -6,6 +6,8 @@
     python -m bench life               start, recovery after kill -9, memory
     python -m bench groups             waiting for groups, and ten thousand partitions
     python -m bench --no-kafka         Barnabas alone
+    python -m bench compare --librdkafka /usr/lib/x86_64-linux-gnu/librdkafka.so.1
+                                       with another version of the client, here Debian's
     python -m bench spark              topics through Spark, beside Spark's own connector; it has options of its own
 
 Needs gcc (the load generator is a C program on the librdkafka of confluent-kafka), and for Kafka Java and Maven.
@@ -15,8 +17,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
-from bench import memory, report, suite, systems
+from bench import memory, rdkafka, report, suite, systems
 
 PARTS = ("compare", "fsync", "raw", "life", "groups")
 
@@ -42,7 +45,11 @@ def main() -> None:
         default=True,
         help="touch the machine's free memory first, so that no broker pays for that; takes a minute or two",
     )
+    parser.add_argument(
+        "--librdkafka", type=Path, metavar="FILE", help="the client's library; else that of confluent-kafka"
+    )
     options = parser.parse_args()
+    rdkafka.chosen = options.librdkafka
     reason = None if options.no_kafka else systems.unavailable()
     if reason is not None:
         say(f"Kafka is left out: {reason}")

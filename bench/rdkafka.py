@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import shutil
 import subprocess
@@ -36,19 +37,38 @@ class Result:
         return self.cpu_s * 1e3 / (self.count * message_bytes / 1e6)
 
 
+chosen: Path | None = None
+"""A librdkafka to measure with instead of the one of the installed confluent-kafka."""
+
+
+@cache
+def library() -> Path:
+    if chosen is not None:
+        if not chosen.is_file():
+            raise SystemExit(f"--librdkafka: there is no file {chosen}")
+        return chosen.absolute()
+    folder = Path(confluent_kafka.__file__).parent.with_name("confluent_kafka.libs")
+    found = next(folder.glob("librdkafka*.so*"), None)
+    if found is None:
+        raise SystemExit(f"no librdkafka in {folder}: install the confluent-kafka wheel")
+    return found
+
+
+def version() -> str:
+    ask = ctypes.CDLL(str(library())).rd_kafka_version_str
+    ask.restype = ctypes.c_char_p
+    told: bytes = ask()
+    return told.decode()
+
+
 @cache
 def client() -> str:
-    """Compiles the generator against the librdkafka of the installed confluent-kafka."""
+    """Compiles the generator against the library."""
     if shutil.which("gcc") is None:
         raise SystemExit("gcc is not installed: the load generator is a C program")
-    package = Path(confluent_kafka.__file__).parent
-    folder = package.with_name("confluent_kafka.libs")
-    library = next(folder.glob("librdkafka*.so*"), None)
-    if library is None:
-        raise SystemExit(f"no librdkafka in {folder}: install the confluent-kafka wheel")
     target = Path(tempfile.mkdtemp(prefix="bench-client-")) / "client"
-    flags = ["-O2", "-pthread", f"-Wl,-rpath,{folder}", "-Wl,--allow-shlib-undefined"]
-    subprocess.run(["gcc", str(SOURCE), "-o", str(target), str(library), *flags], check=True)
+    flags = ["-O2", "-pthread", f"-Wl,-rpath,{library().parent}", "-Wl,--allow-shlib-undefined"]
+    subprocess.run(["gcc", str(SOURCE), "-o", str(target), str(library()), *flags], check=True)
     return str(target)
 
 

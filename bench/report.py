@@ -6,6 +6,7 @@ import platform
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bench import rdkafka
 from bench.suite import Outcome
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -52,7 +53,8 @@ def costs(rows: list[tuple[str, str]]) -> str:
 
 def stamp(rounds: int, command: str) -> str:
     day = datetime.now(UTC).date().isoformat()
-    return f"`{command}`, {day}, Python {platform.python_version()}, {rounds} interleaved rounds, medians."
+    versions = f"Python {platform.python_version()}, librdkafka {rdkafka.version()}"
+    return f"`{command}`, {day}, {versions}, {rounds} interleaved rounds, medians."
 
 
 def write(
