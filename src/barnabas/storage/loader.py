@@ -68,7 +68,8 @@ def load(log: Log, *, now_ms: int, clean: bool, recovery_point: int, log_start_o
     for segment in log.segments:
         synced = clean or segment.next_offset <= log.flushed_offset
         segment.synced_size = segment.size if synced else 0
-        segment.unsynced_entry = not (synced and segment.size)  # an empty one may have no file yet
+        if not (synced and segment.size):
+            segment.note_new_name()  # nobody knows whether it was synced; an empty one may have no file yet
 
 
 def _list_or_create(log: Log) -> list[str]:

@@ -103,12 +103,8 @@ class Segment:
         """Whether the folder has not been synced since files were created."""
         return self.namings > self.synced_namings
 
-    @unsynced_entry.setter
-    def unsynced_entry(self, unsynced: bool) -> None:
-        if unsynced:
-            self.namings += 1
-        else:
-            self.synced_namings = self.namings
+    def note_new_name(self) -> None:
+        self.namings += 1
 
     def allocate(self, size: int) -> None:
         """Reserves blocks; what is left of them goes back when the segment is sealed."""
@@ -157,7 +153,7 @@ class Segment:
         """Stores the indexes with the final timestamp entry, as Kafka does when a segment rolls or closes."""
         self.open_log()
         self.open_indexes()
-        self.unsynced_entry = True  # the index files may be new
+        self.note_new_name()  # the index files may be new
         self.time_index.append(self.max_timestamp, self.offset_of_max_timestamp)
         self.offset_index.store()
         self.time_index.store()
