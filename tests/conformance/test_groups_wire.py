@@ -12,6 +12,11 @@ from barnabas.wire import codec
 from barnabas.wire.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.wire.api.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from barnabas.wire.api.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from barnabas.wire.api.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from barnabas.wire.api.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from barnabas.wire.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas.wire.api.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -364,3 +369,18 @@ def test_who_has_nothing_yet_is_told_so_or_of_the_rebalance_that_follows(name: s
             assert other.receive(SyncGroupResponse, 5)[1].error_code == ErrorCode.REBALANCE_IN_PROGRESS
         else:
             assert (told.error_code, told.assignment) == (0, assigned())
+
+
+def test_the_topic_of_groups_comes_by_being_asked_for_too() -> None:
+    with (
+        EmbeddedBroker(settings={"offsets.topic.num.partitions": 3}) as broker,
+        Raw(broker.port) as raw,
+    ):
+        names = [MetadataRequestTopic(name="__consumer_offsets"), MetadataRequestTopic(name="__transaction_state")]
+        offsets, transactions = raw.call(MetadataRequest(topics=names), MetadataResponse, 4).topics
+        assert (offsets.error_code, offsets.is_internal, len(offsets.partitions)) == (0, True, 3)
+        assert transactions.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        request = DescribeConfigsRequest([DescribeConfigsResource(2, "__consumer_offsets", ["cleanup.policy"])])
+        (policy,) = raw.call(request, DescribeConfigsResponse, 4).results[0].configs
+        assert policy.value == "compact"
+        settled(raw, "g")

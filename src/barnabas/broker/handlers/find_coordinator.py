@@ -6,13 +6,11 @@ librdkafka takes the presence of this call as the sign that a broker understands
 
 from __future__ import annotations
 
-from typing import Any
-
 from barnabas.broker.context import Broker, Request
+from barnabas.broker.creation import request_for
 from barnabas.core.metadata.image import TopicImage
 from barnabas.model.errors import ErrorCode
 from barnabas.model.ids import OFFSETS_TOPIC
-from barnabas.wire.api.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from barnabas.wire.api.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
@@ -20,25 +18,10 @@ GROUP, TRANSACTION, SHARE = 0, 1, 2
 
 def handle(broker: Broker, exchange: Request, request: FindCoordinatorRequest) -> FindCoordinatorResponse | None:
     if request.key_type == GROUP and not broker.groups.is_ready:
-        broker.to_controller(_offsets_topic(broker), lambda _: exchange.reply(_answer(broker, exchange, request)))
+        creation = request_for([OFFSETS_TOPIC], broker.settings)
+        broker.to_controller(creation, lambda _: exchange.reply(_answer(broker, exchange, request)))
         return None
     return _answer(broker, exchange, request)
-
-
-def _offsets_topic(broker: Broker) -> CreateTopicsRequest:
-    settings = broker.settings
-    configs: dict[str, Any] = {
-        "cleanup.policy": "compact",
-        "segment.bytes": max(settings.offsets_topic_segment_bytes, 1 << 20),
-        "compression.type": "producer",
-    }
-    topic = CreatableTopic(
-        name=OFFSETS_TOPIC,
-        num_partitions=settings.offsets_topic_num_partitions,
-        replication_factor=settings.offsets_topic_replication_factor,
-        configs=[CreatableTopicConfig(key, str(value)) for key, value in configs.items()],
-    )
-    return CreateTopicsRequest(topics=[topic])
 
 
 def _answer(broker: Broker, exchange: Request, request: FindCoordinatorRequest) -> FindCoordinatorResponse:

@@ -13,7 +13,7 @@ from barnabas.broker.context import Broker, Request
 from barnabas.core.metadata.image import MetadataImage, PartitionImage, TopicImage
 from barnabas.core.metadata.topics import check_name, is_legal
 from barnabas.model.errors import ApiError, ErrorCode
-from barnabas.model.ids import INTERNAL_TOPICS, NO_LEADER, ZERO_UUID
+from barnabas.model.ids import INTERNAL_TOPICS, NO_LEADER, TRANSACTIONS_TOPIC, ZERO_UUID
 from barnabas.wire.api.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -135,11 +135,11 @@ def _to_create(broker: Broker, exchange: Request, request: MetadataRequest) -> l
         return []
     wanted = dict.fromkeys(topic.name for topic in request.topics or () if topic.name)
     names = (name for name in wanted if name is not None and name not in broker.image.topics)
-    return [name for name in names if name not in INTERNAL_TOPICS and is_legal(name)]
+    return [name for name in names if name != TRANSACTIONS_TOPIC and is_legal(name)]  # it has no coordinator yet
 
 
 def _create(broker: Broker, exchange: Request, request: MetadataRequest, names: list[str]) -> None:
-    from barnabas.wire.api.create_topics import CreatableTopic, CreateTopicsRequest  # noqa: PLC0415 -- rarely needed
+    from barnabas.broker.creation import request_for  # noqa: PLC0415 -- rarely needed
 
     def created(response: Any) -> None:
         failures: dict[str, int] = {}
@@ -149,8 +149,7 @@ def _create(broker: Broker, exchange: Request, request: MetadataRequest, names: 
             failures = {result.name: _visible(result.error_code) for result in response.topics if result.error_code}
         exchange.reply(_about(broker, exchange, request, failures))
 
-    topics = [CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in names]
-    broker.to_controller(CreateTopicsRequest(topics=topics), created)
+    broker.to_controller(request_for(names, broker.settings), created)
 
 
 def _visible(code: int) -> int:
