@@ -13,8 +13,7 @@ def is_clean(broker: EmbeddedBroker, topic: str) -> Callable[[], bool]:
     node = broker._node
     assert node is not None
     wait_until(lambda: node._compaction is not None, "the cleaner was not started")
-    cleaner = node._compaction.cleaner
     partition = node.broker.partitions.get(topic, 0)
     assert partition is not None
     log = partition.log
-    return lambda: cleaner.cleaned_up_to(log) == log.bases[-1] and not log.is_being_cleaned
+    return lambda: log.cleaned_offset == log.bases[-1] and not log.is_being_cleaned

@@ -58,7 +58,7 @@ class Upkeep:
                 self._retain(partition)
         if now_ms >= self._checkpoint_at_ms:
             self._checkpoint_at_ms = now_ms + self._checkpoint_ms
-            self._write_checkpoints()
+            self._logs.checkpoint(self._broker.partitions.high_watermarks())
         self._logs.sweep(self._clock.now_ms())
         self._snapshots.look()
         if self._broker.has_groups:
@@ -69,9 +69,3 @@ class Upkeep:
             partition.upkeep(self._clock.now_ms())
         except (ApiError, DiskError, LogOffline) as problem:
             self._report("retention did not succeed", partition=str(partition.name), reason=str(problem))
-
-    def _write_checkpoints(self) -> None:
-        try:
-            self._logs.write_checkpoints(self._broker.partitions.high_watermarks(), sync=False)
-        except DiskError as problem:
-            self._report("the checkpoints could not be written", reason=str(problem))

@@ -15,7 +15,6 @@ from typing import NamedTuple
 from barnabas.model.ids import TopicPartition
 from barnabas.model.ports import Clock, Disk, DiskError, Offload, Random, Timer
 from barnabas.runtime.partition import Partition
-from barnabas.storage import checkpoints
 from barnabas.storage.cleaner import LOAD_FACTOR, Cleaning, CleaningCancelled
 from barnabas.storage.cleaner_plan import DirtyRange, Source, dirty_range, make_plan
 from barnabas.storage.cleaner_swap import begin_swap, find_segments, finish_swap, undo_swap
@@ -74,7 +73,6 @@ class Cleaner:
         self._offload = offload
         self._report = report
         self._throttle = throttle
-        self._checkpoints: dict[LogDirectory, dict[TopicPartition, int]] = {}
         self._not_before_ms: dict[Log, float] = {}
         """Logs that are left alone until then: monotonic time, or for ever."""
         self._timer: Timer | None = None
@@ -99,11 +97,6 @@ class Cleaner:
 
     def _look_in(self, delay_ms: int) -> None:
         self._timer = self._clock.call_at(self._clock.monotonic_ms() + delay_ms, self.look)
-
-    def cleaned_up_to(self, log: Log) -> int | None:
-        """The offset below which the log is clean; None where it never was."""
-        directory = self._logs.directory_of(log.partition)
-        return None if directory is None else self._offsets(directory).get(log.partition)
 
     # Choosing
 
@@ -143,7 +136,7 @@ class Cleaner:
             return None
         if self._not_before_ms.get(log, 0) > self._clock.monotonic_ms():
             return None
-        cleaned_up_to = self._offsets(directory).get(log.partition)
+        cleaned_up_to = log.cleaned_offset
         try:
             dirty = dirty_range(log, cleaned_up_to, partition.visible_end(committed_only=True), self._clock.now_ms())
         except DiskError as problem:
@@ -154,12 +147,6 @@ class Cleaner:
         if dirty is None or not dirty.is_due(log.settings.min_cleanable_dirty_ratio):
             return None
         return directory, dirty
-
-    def _offsets(self, directory: LogDirectory) -> dict[TopicPartition, int]:
-        offsets = self._checkpoints.get(directory)
-        if offsets is None:
-            offsets = self._checkpoints[directory] = directory.read_cleaner_offsets()
-        return offsets
 
     def _cleaning(self, log: Log, dirty: DirtyRange) -> Cleaning:
         limit = int(self._limits.dedupe_buffer_bytes / SLOT_BYTES * LOAD_FACTOR)
@@ -183,21 +170,6 @@ class Cleaner:
 
     def now_ms(self) -> int:
         return self._clock.now_ms()
-
-    def save(self, directory: LogDirectory, log: Log, cleaning: Cleaning, then: Then) -> None:
-        """Remembers how far the log is clean; the file is written by the worker, being synced."""
-        offsets = self._offsets(directory)
-        for partition in [partition for partition in offsets if partition not in directory.logs]:
-            del offsets[partition]
-        offsets[log.partition] = cleaning.end_offset
-        path = f"{directory.path}/{checkpoints.CLEANER_OFFSETS}"
-        copy = dict(offsets)
-
-        def work() -> None:
-            cleaning.close()
-            checkpoints.write_offsets(self._disk, path, copy)
-
-        self.run(work, then)
 
     def ended(self, log: Log, problem: Exception | None, cleaned: Cleaned | None = None) -> None:
         self._round = None
@@ -238,10 +210,16 @@ class _Round:
             self._end(problem or CleaningCancelled())
             return
         if not self.cleaning.groups:
-            self._cleaner.save(self._directory, self.log, self.cleaning, self._end)
+            self._cleaner.run(self.cleaning.close, self._closed)
             return
         self._group = self.cleaning.groups.pop(0)
         self._cleaner.run(lambda: self.cleaning.clean_group(self._group), self._group_cleaned)
+
+    def _closed(self, problem: Exception | None) -> None:
+        if problem is None and self.log.offline is None:
+            self.log.cleaned_offset = self.cleaning.end_offset
+            self._directory.checkpoint()
+        self._end(problem)
 
     def _group_cleaned(self, problem: Exception | None) -> None:
         cleaned = self.cleaning.cleaned

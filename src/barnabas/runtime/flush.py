@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from barnabas.model.ports import Disk, DiskError, FileMissing
 from barnabas.storage.errors import LogOffline
-from barnabas.storage.flushing import FlushTask
+from barnabas.storage.flushing import FlushFile, FlushTask
 from barnabas.storage.log import Log
 
 Then = Callable[[DiskError | LogOffline | None], None]
@@ -44,24 +44,31 @@ class _Flush:
         self._task = task
         self._then = then
         self._files = task.files[::-1]
+        self._syncing: FlushFile | None = None
         self._folders = task.folders[::-1]
         self._named = False
 
     def sync_next(self, problem: DiskError | None) -> None:
         if self._log.is_closed:
             return  # by then everyone who waited has been told, and the close has synced what there was
+        if self._syncing is not None and self._syncing.is_gone:
+            problem = None  # the file was removed on purpose: there is nothing to sync
+        while self._files and self._files[-1].is_gone:
+            self._files.pop()
         if problem is not None and problem.operation == "open" and not isinstance(problem, FileMissing):
             self._then(problem)  # no descriptor was to be had: nothing was synced, and so nothing failed to be
         elif problem is not None:
             self._finish(problem)
         elif self._files:
-            self._disk.sync(self._files.pop(), self.sync_next)
+            self._syncing = self._files.pop()
+            self._disk.sync(self._syncing.file, self.sync_next)
         elif self._folders:
             self._sync_folder()
         else:
             self._finish(None)
 
     def _sync_folder(self) -> None:
+        self._syncing = None
         if not self._named:
             self._named = True
             try:

@@ -55,6 +55,8 @@ class Partition:
         self.high_watermark = log.log_start_offset
         self.leader: LeaderState | None = None
         self.leader_epoch = -1
+        self.leader_epoch_start_offset = -1
+        """Where the log ended when this broker became leader."""
         self.in_sync_count = 0
         self.commits_at_once = False
         """Whether an append is committed when it returns: we lead alone, and no flush is to be waited for."""
@@ -85,15 +87,25 @@ class Partition:
         self.commits_at_once = self.leader is not None and self.in_sync_count == 1 and not self._flushes
 
     def lead(self, leader_epoch: int, in_sync_replicas: tuple[int, ...]) -> None:
-        """Becomes leader. With no other in-sync replica the whole log is committed; it is durable by recovery."""
+        """Becomes leader. With no other in-sync replica the log is committed as far as it is durable.
+
+        Where the topic's flush settings make acknowledgements wait for a sync, what recovery found has to be synced
+        first: a producer's repetition of it must not be acknowledged before.
+        """
         if self.leader is not None and leader_epoch == self.leader_epoch:
             return
         self.leader_epoch = leader_epoch
         self.in_sync_count = len(in_sync_replicas)
         self.log.assign_epoch_start(leader_epoch)
+        self.leader_epoch_start_offset = self.log.log_end_offset
         self.leader = LeaderState(self._node_id, leader_epoch, in_sync_replicas, self.high_watermark)
         self._learn_commits()
-        if not self._flushing:  # otherwise it ends with this, as far as it got
+        if self._flushing:
+            return  # its end moves the high watermark
+        if self._flushes and self.log.unflushed_messages:
+            self._advance(self.log.flushed_offset)
+            self.flush()
+        else:
             self._advance(self.log.log_end_offset)
 
     def stop(self, reason: ErrorCode) -> None:
@@ -223,12 +235,8 @@ class Partition:
         return self.log.last_stable_offset(self.high_watermark) if committed_only else self.high_watermark
 
     def read(self, offset: int, max_bytes: int, *, committed_only: bool, minimum_one: bool) -> ReadResult:
+        """Nothing where the offset lies between the high watermark and the log's end. Raises ApiError."""
         end = self.visible_end(committed_only=committed_only)
-        if offset > self.high_watermark or offset < self.log.log_start_offset:
-            raise ApiError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} of {self.name} is outside {self.log.log_start_offset}..{self.high_watermark}",
-            )
         try:
             return self.log.read(offset, max_bytes, max_offset=end, minimum_one=minimum_one, aborted=committed_only)
         except (DiskError, LogOffline) as problem:

@@ -119,6 +119,8 @@ class LocalPartitions:
             self._apply_settings(delta, image)
         for topic in changed:
             self._apply_topic(topic, image)
+        if delta is not None and delta.removed_topics:
+            self._logs.checkpoint(self.high_watermarks())
 
     def _report_missing(self, image: MetadataImage) -> None:
         """At a start every partition has its log, unless a crash came between its creation and its first record."""

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import errno
 import random
+import weakref
 from collections.abc import Callable, Sequence
 from enum import Enum
+from functools import partial
 from typing import NamedTuple
 
 from barnabas.model.ports import Bytes, DiskError, File, FileMissing
@@ -54,6 +56,10 @@ class _Content:
         return bytes(found)
 
 
+def _fail(error: DiskError) -> None:
+    raise error
+
+
 def _resize(data: bytearray, size: int) -> None:
     if size < len(data):
         del data[size:]
@@ -76,10 +82,18 @@ class _Entry(NamedTuple):
 
 
 class SimFile:
+    """As a real file does, one that is closed opens by its name when it is used again, which may be gone by then."""
+
     def __init__(self, disk: SimDisk, path: str, content: _Content) -> None:
         self._disk = disk
-        self._content = content
+        self._open_content: _Content | None = content
         self.path = path
+
+    @property
+    def _content(self) -> _Content:
+        if self._open_content is None:
+            self._open_content = self._disk.find(self.path)
+        return self._open_content
 
     def size(self) -> int:
         return len(self._content.data)
@@ -111,8 +125,17 @@ class SimFile:
         self._disk.step("allocate", self.path)
 
     def sync(self) -> None:
-        self._disk.step("sync", self.path)
-        self._content.sync()
+        self.begin_sync()()
+
+    def begin_sync(self) -> Callable[[], None]:
+        """What a sync does when its time comes: to the file that is open now, whatever becomes of its name."""
+        content = self._content
+
+        def sync() -> None:
+            self._disk.step("sync", self.path)
+            content.sync()
+
+        return sync
 
     def start_writeback(self, offset: int, size: int) -> None: ...
 
@@ -129,7 +152,8 @@ class SimFile:
 
     def release_fileno(self) -> None: ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        self._open_content = None
 
 
 class SimDisk:
@@ -139,6 +163,7 @@ class SimDisk:
         self.log: list[tuple[int, str, str]] = []  # (number, operation, path)
         self.is_slow = False  # syncs wait for release()
         self._plan: dict[int, Fault] = {}
+        self._next_of: dict[str, Fault] = {}
         self._dead = False
         self._files: dict[str, _Content] = {}
         self._folders: set[str] = {"", "/"}
@@ -146,6 +171,7 @@ class SimDisk:
         self._durable_folders: set[str] = {"", "/"}
         self._entries: list[_Entry] = []
         self._waiting: list[Callable[[], None]] = []
+        self._named: dict[str, weakref.WeakSet[SimFile]] = {}  # follow renamings
         self._locked: set[str] = set()
 
     # Faults
@@ -157,12 +183,16 @@ class SimDisk:
         for number in range(self.operations + 1, self.operations + 1 + count):
             self._plan[number] = fault
 
+    def fail_next_of(self, operation: str, fault: Fault = Fault.EIO) -> None:
+        """The next operation of this name fails."""
+        self._next_of[operation] = fault
+
     def fault(self, operation: str, path: str) -> Fault | None:
         self.operations += 1
         self.log.append((self.operations, operation, path))
         if self._dead:
             raise DiskError(operation, path, "the machine has lost power")
-        return self._plan.get(self.operations)
+        return self._plan.get(self.operations) or self._next_of.pop(operation, None)
 
     def step(self, operation: str, path: str) -> None:
         fault = self.fault(operation, path)
@@ -198,6 +228,13 @@ class SimDisk:
         for callback in waiting:
             callback()
 
+    def release_one(self) -> bool:
+        """Lets the oldest sync that waits happen; False where none waits."""
+        if not self._waiting:
+            return False
+        self._waiting.pop(0)()
+        return True
+
     def _apply(self, entry: _Entry) -> None:
         if entry.content is None:
             self._durable.pop(entry.path, None)
@@ -221,7 +258,15 @@ class SimDisk:
             self.step("create", path)
             content = _Content()
             self._name(path, content)
-        return SimFile(self, path, content)
+        file = SimFile(self, path, content)
+        self._named.setdefault(path, weakref.WeakSet()).add(file)
+        return file
+
+    def find(self, path: str) -> _Content:
+        content = self._files.get(path)
+        if content is None:
+            raise FileMissing("open", path, "no such file")
+        return content
 
     def read_file(self, path: str) -> bytes:
         content = self._files.get(path)
@@ -271,6 +316,9 @@ class SimDisk:
             raise FileMissing("rename", old, "no such file")
         self._name(new, content)
         self._name(old, None)
+        self._named[new] = self._named.pop(old, weakref.WeakSet())
+        for file in self._named[new]:
+            file.path = new
 
     def _rename_folder(self, old: str, new: str) -> None:
         for names in (self._files, self._durable):
@@ -308,7 +356,13 @@ class SimDisk:
         self._entries = [entry for entry in self._entries if entry.folder != path]
 
     def sync(self, file: File, then: Callable[[DiskError | None], None]) -> None:
-        self._later(file.sync, then)
+        if not isinstance(file, SimFile):
+            raise TypeError("a file of another disk")
+        try:
+            work = file.begin_sync()
+        except DiskError as error:
+            work = partial(_fail, error)
+        self._later(work, then)
 
     def sync_names(self, path: str, then: Callable[[DiskError | None], None]) -> None:
         self._later(lambda: self.sync_directory(path), then)

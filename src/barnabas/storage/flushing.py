@@ -18,13 +18,23 @@ if TYPE_CHECKING:
     from barnabas.storage.log import Log
 
 
+class FlushFile(NamedTuple):
+    file: File
+    segment: Segment | None = None
+
+    @property
+    def is_gone(self) -> bool:
+        """Retention, DeleteRecords, truncation or the cleaner has removed the segment since the flush began."""
+        return self.segment is not None and self.segment.removed
+
+
 class FlushTask(NamedTuple):
     """Files to sync, then ``Log.name_epochs``, then folders to sync.
 
     When all that is done, ``Log.finish_flush`` moves the recovery point to ``up_to_offset``.
     """
 
-    files: list[File]
+    files: list[FlushFile]
     folders: list[str]
     up_to_offset: int
     sizes: list[tuple[Segment, int]]
@@ -40,7 +50,7 @@ class FlushTask(NamedTuple):
 
 
 def begin(log: Log) -> FlushTask:
-    files: list[File] = []
+    files: list[FlushFile] = []
     sizes: list[tuple[Segment, int]] = []
     new_entries = False
     for segment in reversed(log.segments):
@@ -48,9 +58,11 @@ def begin(log: Log) -> FlushTask:
         if closed and segment.next_offset <= log.flushed_offset:
             break
         if closed:
-            files += segment.files()
+            files += [FlushFile(file, segment) for file in segment.files()]
         elif segment.size > segment.synced_size:
-            files.append(segment.open_log())  # its indexes can be rebuilt: it holds the recovery point
+            files.append(
+                FlushFile(segment.open_log(), segment)
+            )  # its indexes can be rebuilt: it holds the recovery point
         sizes.append((segment, segment.size))
         new_entries |= segment.unsynced_entry and segment.has_file
     names = begin_naming(log) if new_entries else None
@@ -60,7 +72,7 @@ def begin(log: Log) -> FlushTask:
         small_files.append(log.epochs.write_aside())
     folders = names.folders if names else [log.directory] if epoch_changes is not None else []
     return FlushTask(
-        files=[*files, *small_files],
+        files=[*files, *map(FlushFile, small_files)],
         folders=folders,
         up_to_offset=log.log_end_offset,
         sizes=sizes,
@@ -82,8 +94,9 @@ def begin_naming(log: Log) -> FlushTask:
         folders.append(log.directory.rpartition("/")[0])
         if log.topic_id is not None:
             small_files.append(log.disk.open(f"{log.directory}/{PARTITION_METADATA}"))
+        small_files += [log.disk.open(path) for path in log.unsynced_checkpoints]
     return FlushTask(
-        files=[*small_files],
+        files=[*map(FlushFile, small_files)],
         folders=folders,
         up_to_offset=log.flushed_offset,
         sizes=[],
@@ -108,8 +121,9 @@ def name_epochs(log: Log, task: FlushTask) -> None:
 def sync_here(log: Log, task: FlushTask) -> DiskError | None:
     """Does all of the task at once, waiting for the disk; returns what failed."""
     try:
-        for file in task.files:
-            file.sync()
+        for item in task.files:
+            if not item.is_gone:
+                item.file.sync()
         log.name_epochs(task)
         for folder in task.folders:
             log.disk.sync_directory(folder)
@@ -127,6 +141,10 @@ def finish(log: Log, task: FlushTask) -> None:
         log.epochs.stored(task.epoch_changes)
     if task.with_parent:
         log.parent_unsynced = False
+        log.unsynced_checkpoints = []
+    has_lost_files = any(segment.removed for segment, _ in task.sizes)
+    if has_lost_files and log.active.unsynced_entry:
+        return  # until the folder is synced, a crash could bring the removed files back, with torn content
     if task.up_to_offset > log.flushed_offset:
         log.flushed_offset = task.up_to_offset
         log.oldest_unflushed_ms = task.begun_ms

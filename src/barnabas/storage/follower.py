@@ -62,13 +62,15 @@ def _append_run(log: Log, batches: memoryview, found: list[tuple[int, BatchHeade
         log.epochs.assign(header.leader_epoch, header.base_offset)
         log.took_in(segment, header.size, header.last_offset, header.max_timestamp)
         if header.producer_id >= 0:
-            aborted = replay(log.producers, batches, position, header)
+            aborted = replay(log.producers, batches, position, header, now_ms)
             if aborted is not None:
                 log.index_aborted(segment, aborted)
     return stop
 
 
-def replay(producers: ProducerState, buffer: Buffer, position: int, header: BatchHeader) -> AbortedTransaction | None:
+def replay(
+    producers: ProducerState, buffer: Buffer, position: int, header: BatchHeader, now_ms: int
+) -> AbortedTransaction | None:
     """Takes a batch into the producer state without asking whether it should be there."""
     if not header.is_control:
         producers.remember(
@@ -80,6 +82,7 @@ def replay(producers: ProducerState, buffer: Buffer, position: int, header: Batc
             header.last_offset,
             header.max_timestamp,
             header.is_transactional,
+            now_ms,
         )
         return None
     records = decode_batch(buffer, position)
@@ -95,4 +98,5 @@ def replay(producers: ProducerState, buffer: Buffer, position: int, header: Batc
         header.base_offset,
         header.max_timestamp,
         kind is ControlType.ABORT,
+        now_ms,
     )

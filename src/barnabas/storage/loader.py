@@ -45,14 +45,15 @@ def load(log: Log, *, now_ms: int, clean: bool, recovery_point: int, log_start_o
     log.log_start_offset = max(log_start_offset, log.bases[0] if log.bases else 0)
     epochs_known = log.epochs.load() or not log.segments
     if log.segments and clean:
+        _drop_empty_tail(log)
         clean = _trust_tail(log)
-    first_torn = len(log.segments) if clean else max(bisect_right(log.bases, recovery_point) - 1, 0)
+    first_torn = len(log.segments) if clean else _first_torn(log, recovery_point)
     if not epochs_known:
         _find_epochs(log, first_torn)
     if clean:
         log.log_end_offset = log.segments[-1].next_offset if log.segments else log.log_start_offset
         if log.snapshots.offsets:
-            rebuild_producers(log, now_ms=now_ms)
+            rebuild_producers(log)
     else:
         _recover(log, first_torn)
     if recovery_point > log.log_end_offset:
@@ -135,6 +136,24 @@ def _find_segments(log: Log, names: list[str], now_ms: int) -> None:
         log.bases.append(base)
 
 
+def _first_torn(log: Log, recovery_point: int) -> int:
+    """The number of the first segment to check. An empty last file does not prove where the one before it ends."""
+    first = max(bisect_right(log.bases, recovery_point) - 1, 0)
+    is_empty_tail = 0 < first == len(log.segments) - 1 and not log.active.size
+    return first - 1 if is_empty_tail else first
+
+
+def _drop_empty_tail(log: Log) -> None:
+    """Removes the file of a roll that failed halfway, after which the segment before it went on growing."""
+    if len(log.segments) < 2 or log.active.size:
+        return
+    empty, previous = log.segments[-1], log.segments[-2]
+    previous.open_indexes()
+    batches = previous.sound_batches(previous.offset_index.last_position())
+    if any(header.next_offset > empty.base_offset for _, header in batches):
+        _set_aside_from(log, len(log.segments) - 1, "it is empty")
+
+
 def _trust_tail(log: Log) -> bool:
     """Finds the end offset behind the last index entry; False where the tail is not what a clean stop leaves."""
     segment = log.segments[-1]
@@ -160,7 +179,7 @@ def _recover(log: Log, first_torn: int) -> None:
     torn = log.segments[first_torn:]
     if torn:
         log.log_end_offset = torn[0].base_offset
-        rebuild_producers(log, now_ms=-1)
+        rebuild_producers(log)
     for index, segment in enumerate(torn, first_torn):
         if segment is not torn[0] and _is_missing_before(log, segment, index):
             _set_aside_from(log, index, f"the segment before ends at {log.log_end_offset}")
@@ -178,7 +197,11 @@ def _recover(log: Log, first_torn: int) -> None:
 
 def _is_missing_before(log: Log, segment: Segment, index: int) -> bool:
     """The end of the segment before was lost on a batch boundary. A hole would be served as if it were whole."""
-    if segment.base_offset == log.log_end_offset or log.settings.compacts:
+    if segment.base_offset == log.log_end_offset:
+        return False
+    if segment.base_offset < log.log_end_offset and not segment.size:
+        return True  # left by a roll that failed, while the segment before went on growing
+    if log.settings.compacts:
         return False
     return not damage.was_compacted(log.segments[index - 1])
 
@@ -275,27 +298,33 @@ def _replay_all(log: Log, batches: list[BatchFields], data: bytes, data_position
         if not attributes & CONTROL:
             last_sequence = add_sequence(sequence, last - base) if sequence >= 0 else -1
             transactional = attributes & TRANSACTIONAL != 0
-            remember(producer_id, producer_epoch, sequence, last_sequence, base, last, timestamp, transactional)
+            remember(
+                producer_id, producer_epoch, sequence, last_sequence, base, last, timestamp, transactional, log.now_ms
+            )
             continue
         header = read_header(data, position - data_position)
-        entry = replay(log.producers, data, position - data_position, header)
+        entry = replay(log.producers, data, position - data_position, header, log.now_ms)
         if entry is not None:
             aborted.append(entry)
     return aborted
 
 
-def rebuild_producers(log: Log, *, now_ms: int) -> None:
+def rebuild_producers(log: Log) -> None:
     """The producer state at the end of the log: the newest sound snapshot, and the batches since."""
     end_offset = log.log_end_offset
-    log.snapshots.load_latest(log.producers, start_offset=log.log_start_offset, end_offset=end_offset)
+    log.snapshots.load_latest(
+        log.producers,
+        start_offset=log.log_start_offset,
+        end_offset=end_offset,
+        now_ms=log.now_ms,
+        expiration_ms=log.producer_id_expiration_ms,
+    )
     index = max(bisect_right(log.bases, log.producers.end_offset) - 1, 0)
     for segment in log.segments[index:]:
         if segment.base_offset >= end_offset:
             break
         _replay_segment(log, segment, log.producers.end_offset)
     log.producers.end_offset = end_offset
-    if now_ms >= 0:
-        log.expire_producers(now_ms)
 
 
 def _replay_segment(log: Log, segment: Segment, start_offset: int) -> None:
@@ -337,7 +366,6 @@ def _settle(log: Log, now_ms: int) -> None:
     elif log.active.size:
         log.active.load_first_timestamp()
     log.producers.end_offset = log.log_end_offset
-    log.expire_producers(now_ms)
     log.epochs.truncate_from_end(log.log_end_offset)
     log.epochs.truncate_from_start(log.log_start_offset)
     log.snapshots.remove_outside(log.bases[0] - 1, log.log_end_offset)
@@ -361,7 +389,7 @@ def _distrust_start(log: Log) -> None:
     )
     if has_records:
         log.log_start_offset = log.bases[0]
-        rebuild_producers(log, now_ms=-1)
+        rebuild_producers(log)
         return
     _set_aside_from(log, 0, "it is empty")
     log.epochs.clear()

@@ -100,6 +100,8 @@ class Log:
         self.flushed_offset = 0
         self.doomed: list[tuple[int, str]] = []  # (when to remove, path) of files renamed to .deleted
         self.parent_unsynced = False  # the partition's folder itself is new
+        self.unsynced_checkpoints: list[str] = []  # rewritten for this log: synced together with its folder's name
+        self.cleaned_offset: int | None = None  # compacted up to here, as far as the cleaner knows
         self.is_stored = False  # indexes and producers on the disk are those of the log's end
         self.clean_base = -1  # the active segment's base offset when all before it was last found clean
         self.is_being_cleaned = False  # the cleaner reads the closed segments: they are not deleted meanwhile
@@ -258,7 +260,7 @@ class Log:
         if header.producer_id >= 0:
             if marker is not None:
                 entry = self.producers.complete(
-                    header.producer_id, header.producer_epoch, marker[0], base_offset, max_timestamp, marker[1]
+                    header.producer_id, header.producer_epoch, marker[0], base_offset, max_timestamp, marker[1], now_ms
                 )
                 if entry is not None:
                     self.index_aborted(segment, entry)
@@ -272,6 +274,7 @@ class Log:
                     last_offset,
                     max_timestamp,
                     transactional,
+                    now_ms,
                 )
         return Appended(base_offset, last_offset, append_time_ms, self.log_start_offset, False, size)
 
@@ -358,14 +361,25 @@ class Log:
         segment = Segment(self.disk, self.directory, base_offset, created_ms=now_ms, index_interval_bytes=interval)
         if self.random is not None and self.settings.segment_jitter_ms:
             segment.jitter_ms = self.random.randrange(0, self.settings.segment_jitter_ms)
-        if base_offset:
-            segment.open_log()  # an empty log that does not begin at 0 must remember where it does
-        if self.settings.preallocate:
-            segment.allocate(self.settings.segment_bytes)
+        try:
+            if base_offset:
+                segment.open_log()  # an empty log that does not begin at 0 must remember where it does
+            if self.settings.preallocate:
+                segment.allocate(self.settings.segment_bytes)
+        except DiskError:
+            self._remove_unused(segment)
+            raise
         self.segments.append(segment)
         self.bases.append(base_offset)
         self._writeback_from = 0
         return segment
+
+    def _remove_unused(self, segment: Segment) -> None:
+        """An empty file that is not part of the log would be taken for its end at the next start."""
+        try:
+            segment.remove()
+        except DiskError as error:
+            raise self.fail(f"a segment that could not be allocated cannot be removed: {error}") from error
 
     # Reading
 

@@ -7,7 +7,7 @@ its clean shutdown marker. A folder that fails takes only its own logs with it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from barnabas.model.errors import invariant
@@ -18,6 +18,7 @@ from barnabas.storage import checkpoints
 from barnabas.storage.damage import Report, unheard
 from barnabas.storage.errors import LogOffline
 from barnabas.storage.log import PRODUCER_EXPIRATION_MS, Log
+from barnabas.storage.offset_checkpoints import OffsetCheckpoints
 from barnabas.storage.retention import REMOVE_AGAIN_MS
 from barnabas.storage.segment import LOG_SUFFIX
 from barnabas.storage.validation import Validation
@@ -82,6 +83,8 @@ class LogDirectory:
         self.was_clean = False
         self.previous_broker_epoch = -1  # from the clean shutdown marker
         self._on_failure = on_failure
+        self._checkpoints = OffsetCheckpoints(disk, path, report)
+        self._high_watermarks: dict[TopicPartition, int] = {}  # those that the runtime last gave
         self._doomed: list[tuple[int, str]] = []  # (when to remove, path) of folders of deleted partitions
 
     @property
@@ -100,14 +103,19 @@ class LogDirectory:
         epoch = checkpoints.read_clean_shutdown(self.disk, self.path)
         self.was_clean = epoch is not None
         self.previous_broker_epoch = -1 if epoch is None else epoch
-        recovery_points = self._read(checkpoints.RECOVERY_POINTS)
-        start_offsets = self._read(checkpoints.LOG_START_OFFSETS)
+        damaged = self._checkpoints.load()
+        if checkpoints.RECOVERY_POINTS in damaged or checkpoints.LOG_START_OFFSETS in damaged:
+            self.was_clean = False
+        recovery_points = self._checkpoints[checkpoints.RECOVERY_POINTS]
+        start_offsets = self._checkpoints[checkpoints.LOG_START_OFFSETS]
+        cleaner_offsets = self._checkpoints[checkpoints.CLEANER_OFFSETS]
+        self._high_watermarks = dict(self._checkpoints[checkpoints.HIGH_WATERMARKS])
         for name in self.disk.list(self.path):
             if _TO_BE_DELETED.fullmatch(name):
                 self.disk.remove_tree(f"{self.path}/{name}")
         for partition, directory in find_logs(self.disk, self.path):
             topic_id = self._read_topic_id(directory)
-            self.logs[partition] = Log.open(
+            log = self.logs[partition] = Log.open(
                 self.disk,
                 directory,
                 partition,
@@ -123,6 +131,7 @@ class LogDirectory:
                 validation=options.validation,
                 random=options.random,
             )
+            log.cleaned_offset = cleaner_offsets.get(partition)
         if self.was_clean:
             self.disk.remove(f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}")
             self.disk.sync_directory(self.path)
@@ -134,14 +143,6 @@ class LogDirectory:
         except checkpoints.MalformedCheckpoint:
             return None
 
-    def _read(self, name: str) -> dict[TopicPartition, int]:
-        """A damaged checkpoint is none: recovery then reads everything, and nothing is deleted on its word."""
-        try:
-            return checkpoints.read_offsets(self.disk, f"{self.path}/{name}")
-        except checkpoints.MalformedCheckpoint:
-            self.was_clean = False
-            return {}
-
     def create(
         self,
         partition: TopicPartition,
@@ -151,35 +152,52 @@ class LogDirectory:
         now_ms: int,
         options: LogOptions,
     ) -> Log:
+        """Raises DiskError; nothing is left of the log then."""
         directory = f"{self.path}/{partition}"
-        self._make_way(partition, directory, now_ms)
+        self._make_way(partition, topic_id, directory, now_ms)
+        rewritten = self._checkpoints.discard_absent(self.logs) if self._checkpoints.holds(partition) else []
         self.disk.make_directory(directory)
-        if topic_id is not None:
-            checkpoints.write_partition_metadata(self.disk, directory, topic_id, sync=False)
-        log = Log.open(
-            self.disk,
-            directory,
-            partition,
-            settings,
-            now_ms=now_ms,
-            clean=True,
-            topic_id=topic_id,
-            on_failure=self._log_failed,
-            report=options.report,
-            producer_id_expiration_ms=options.producer_id_expiration_ms,
-            validation=options.validation,
-            random=options.random,
-        )
+        try:
+            if topic_id is not None:
+                checkpoints.write_partition_metadata(self.disk, directory, topic_id, sync=False)
+            log = Log.open(
+                self.disk,
+                directory,
+                partition,
+                settings,
+                now_ms=now_ms,
+                clean=True,
+                topic_id=topic_id,
+                on_failure=self._log_failed,
+                report=options.report,
+                producer_id_expiration_ms=options.producer_id_expiration_ms,
+                validation=options.validation,
+                random=options.random,
+            )
+        except DiskError:
+            self._removing(lambda: self.disk.remove_tree(directory))
+            raise
         log.parent_unsynced = True
+        log.unsynced_checkpoints = rewritten
         self.logs[partition] = log
         return log
 
-    def _make_way(self, partition: TopicPartition, directory: str, now_ms: int) -> None:
-        """What is in the way of a new log is not its beginning: that of a deleted topic which could not be renamed."""
+    def _make_way(self, partition: TopicPartition, topic_id: Uuid | None, directory: str, now_ms: int) -> None:
+        """A folder of that name is not the new log's beginning: it is set aside.
+
+        Its own beginning, which an attempt on a full disk could not even remove, is removed.
+        """
         if self.disk.exists(directory) and self.disk.list(directory):
+            if topic_id is not None and self._read_topic_id(directory) == topic_id and self._is_empty(directory):
+                self.disk.remove_tree(directory)
+                return
             target = self._renamed(partition, f"{now_ms:032x}", STRAY_SUFFIX)
             self.disk.rename(directory, target)
             self._report("a folder was in the way of a new partition", folder=directory, renamed_to=target)
+
+    def _is_empty(self, directory: str) -> bool:
+        logs = [name for name in self.disk.list(directory) if LOG_SUFFIX in name]
+        return not any(self.disk.open(f"{directory}/{name}").size() for name in logs)
 
     def _renamed(self, partition: TopicPartition, unique: str, suffix: str) -> str:
         """As Kafka does it: a name that no topic can have."""
@@ -188,21 +206,21 @@ class LogDirectory:
 
     def delete(self, partition: TopicPartition, unique: bytes, now_ms: int) -> None:
         """Renames the log's folder out of the way; ``sweep`` removes it after file.delete.delay.ms."""
-        log = self.logs.pop(partition)
-        target = self._renamed(partition, unique.hex(), DELETE_SUFFIX)
-        log.close(clean=False)
-        self.disk.rename(log.directory, target)
-        log.renamed(target)
+        log, target = self._take_away(partition, unique, DELETE_SUFFIX)
         self._doomed.append((now_ms + log.settings.file_delete_delay_ms, target))
 
     def set_aside(self, partition: TopicPartition, unique: bytes) -> str:
         """Renames the folder of a log that no topic has, and lets it be; returns where it is."""
+        return self._take_away(partition, unique, STRAY_SUFFIX)[1]
+
+    def _take_away(self, partition: TopicPartition, unique: bytes, suffix: str) -> tuple[Log, str]:
         log = self.logs.pop(partition)
-        target = self._renamed(partition, unique.hex(), STRAY_SUFFIX)
+        self._high_watermarks.pop(partition, None)
+        target = self._renamed(partition, unique.hex(), suffix)
         log.close(clean=False)
         self.disk.rename(log.directory, target)
         log.renamed(target)
-        return target
+        return log, target
 
     def sweep(self, now_ms: int) -> None:
         """Removes files and folders whose delay is over; what cannot be removed now is tried again."""
@@ -223,35 +241,31 @@ class LogDirectory:
             return False
         return True
 
-    def write_checkpoints(self, high_watermarks: dict[TopicPartition, int] | None = None, *, sync: bool = True) -> None:
-        """Recovery points, log start offsets, and the high watermarks that the runtime knows."""
-        recovery = {partition: log.flushed_offset for partition, log in self.logs.items()}
-        starts = {
-            partition: log.log_start_offset
-            for partition, log in self.logs.items()
-            if log.log_start_offset > log.segments[0].base_offset
-        }
-        self._write(checkpoints.RECOVERY_POINTS, recovery, sync=sync)
-        self._write(checkpoints.LOG_START_OFFSETS, starts, sync=sync)
+    def checkpoint(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
+        """Stores recovery points, log start offsets, cleaner offsets and the given high watermarks without blocking."""
         if high_watermarks is not None:
-            own = {partition: offset for partition, offset in high_watermarks.items() if partition in self.logs}
-            self._write(checkpoints.HIGH_WATERMARKS, own, sync=sync)
+            self._high_watermarks = dict(high_watermarks)
+        self._checkpoints.store(self._checkpoint_contents)
 
-    def _write(self, name: str, offsets: dict[TopicPartition, int], *, sync: bool) -> None:
-        checkpoints.write_offsets(self.disk, f"{self.path}/{name}", offsets, sync=sync)
+    def _checkpoint_contents(self) -> dict[str, dict[TopicPartition, int]]:
+        logs = self.logs
+        return {
+            checkpoints.RECOVERY_POINTS: {partition: log.flushed_offset for partition, log in logs.items()},
+            checkpoints.LOG_START_OFFSETS: {
+                partition: log.log_start_offset
+                for partition, log in logs.items()
+                if log.log_start_offset > log.segments[0].base_offset
+            },
+            checkpoints.HIGH_WATERMARKS: {
+                partition: offset for partition, offset in self._high_watermarks.items() if partition in logs
+            },
+            checkpoints.CLEANER_OFFSETS: {
+                partition: log.cleaned_offset for partition, log in logs.items() if log.cleaned_offset is not None
+            },
+        }
 
-    def read_high_watermarks(self) -> dict[TopicPartition, int]:
-        return self._read_or_empty(checkpoints.HIGH_WATERMARKS)
-
-    def read_cleaner_offsets(self) -> dict[TopicPartition, int]:
-        """How far each log has been cleaned."""
-        return self._read_or_empty(checkpoints.CLEANER_OFFSETS)
-
-    def _read_or_empty(self, name: str) -> dict[TopicPartition, int]:
-        try:
-            return checkpoints.read_offsets(self.disk, f"{self.path}/{name}")
-        except checkpoints.MalformedCheckpoint:
-            return {}
+    def read_high_watermarks(self) -> Mapping[TopicPartition, int]:
+        return self._checkpoints[checkpoints.HIGH_WATERMARKS]
 
     def close(self, *, broker_epoch: int, high_watermarks: dict[TopicPartition, int] | None = None) -> bool:
         """Flushes and closes everything; the marker is written only where all of it went well."""
@@ -267,7 +281,10 @@ class LogDirectory:
             except (DiskError, LogOffline):
                 clean = False
         if clean:
-            self.write_checkpoints(high_watermarks)
+            if high_watermarks is not None:
+                self._high_watermarks = high_watermarks
+            for name, offsets in self._checkpoint_contents().items():
+                self._checkpoints.write(name, offsets, sync=True)
             checkpoints.write_clean_shutdown(self.disk, self.path, broker_epoch)
         self.disk.unlock(f"{self.path}/{LOCK_FILE}")
         return clean
@@ -371,10 +388,10 @@ class LogManager:
             if directory.failure is None:
                 directory.sweep(now_ms)
 
-    def write_checkpoints(self, high_watermarks: dict[TopicPartition, int] | None = None, *, sync: bool = True) -> None:
+    def checkpoint(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         for directory in self.directories:
             if directory.failure is None:
-                directory.write_checkpoints(high_watermarks, sync=sync)
+                directory.checkpoint(high_watermarks)
 
     def read_high_watermarks(self) -> dict[TopicPartition, int]:
         found: dict[TopicPartition, int] = {}

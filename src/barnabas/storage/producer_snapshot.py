@@ -38,7 +38,7 @@ def encode_snapshot(state: ProducerState) -> bytes:
                 last.last_sequence if last else -1,
                 last.last_offset if last else -1,
                 last.last_offset - last.first_offset if last else 0,
-                entry.last_timestamp,
+                entry.last_heard_ms,
                 entry.coordinator_epoch,
                 entry.transaction_first_offset,
             )
@@ -73,7 +73,7 @@ def _entry(
 ) -> ProducerEntry:
     entry = ProducerEntry(producer_id, producer_epoch)
     entry.coordinator_epoch = coordinator_epoch
-    entry.last_timestamp = timestamp
+    entry.last_timestamp = entry.last_heard_ms = timestamp
     entry.transaction_first_offset = max(transaction_first_offset, -1)
     if last_offset >= 0:
         first_sequence = first_sequence_of(last_sequence, offset_delta)
@@ -104,8 +104,13 @@ class Snapshots:
         if self.offsets:
             self._disk.open(snapshot_path(self.directory, self.offsets[-1])).sync()
 
-    def load_latest(self, state: ProducerState, *, start_offset: int, end_offset: int) -> None:
-        """Fills the state from the newest sound snapshot in (start, end]; empty at the start offset without one."""
+    def load_latest(
+        self, state: ProducerState, *, start_offset: int, end_offset: int, now_ms: int, expiration_ms: int
+    ) -> None:
+        """Fills the state from the newest sound snapshot in (start, end]; empty at the start offset without one.
+
+        Idle producers are left out, as in Kafka; those that the log holds batches of since then are found there.
+        """
         for offset in reversed([offset for offset in self.offsets if start_offset < offset <= end_offset]):
             try:
                 entries = decode_snapshot(self._disk.read_file(snapshot_path(self.directory, offset)))
@@ -114,7 +119,8 @@ class Snapshots:
                 continue
             state.clear(offset)
             for entry in entries:
-                state.load(entry)
+                if not entry.is_idle(now_ms, expiration_ms):
+                    state.load(entry)
             return
         state.clear(start_offset)
 

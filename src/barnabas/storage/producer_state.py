@@ -6,6 +6,8 @@ leaves no trace. The rules are Kafka's (KIP-98, KIP-360, KIP-890):
 - An epoch never goes back. A new epoch begins with sequence 0, unless nothing is known of the producer.
 - Within an epoch sequences follow each other and wrap from 2^31 - 1 to 0.
 - The last five batches are kept, so that any of the five in flight may be sent again and gets its first answer.
+- A producer that was idle for long is forgotten. Kafka measures idleness by the records' timestamps, and so forgets at
+  once one that writes old records; here it counts from when the broker took in the last batch, and so do snapshots.
 - A transaction begins with its first transactional batch and ends with a marker. What begins at or after the first
   open transaction, or before a marker that the high watermark has not passed, is unstable.
 """
@@ -48,6 +50,7 @@ class ProducerEntry:
     __slots__ = (
         "batches",
         "coordinator_epoch",
+        "last_heard_ms",
         "last_timestamp",
         "producer_epoch",
         "producer_id",
@@ -58,7 +61,8 @@ class ProducerEntry:
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self.coordinator_epoch = -1
-        self.last_timestamp = -1
+        self.last_heard_ms = -1  # when the broker last took in a batch or marker of it
+        self.last_timestamp = -1  # of its records
         self.transaction_first_offset = -1  # -1 while no transaction is open
         self.batches: list[RememberedBatch] = []  # at most RETAINED_BATCHES, all of producer_epoch
 
@@ -69,6 +73,9 @@ class ProducerEntry:
     @property
     def last_offset(self) -> int:
         return self.batches[-1].last_offset if self.batches else -1
+
+    def is_idle(self, now_ms: int, expiration_ms: int) -> bool:
+        return self.transaction_first_offset < 0 and now_ms - self.last_heard_ms >= expiration_ms
 
     def duplicate_of(self, producer_epoch: int, first_sequence: int, last_sequence: int) -> RememberedBatch | None:
         if producer_epoch == self.producer_epoch:
@@ -150,6 +157,7 @@ class ProducerState:
         last_offset: int,
         timestamp: int,
         transactional: bool,
+        now_ms: int,
     ) -> None:
         entry = self.producers.get(producer_id)
         if entry is None:
@@ -162,6 +170,7 @@ class ProducerState:
             del batches[0]
         batches.append(RememberedBatch(first_sequence, last_sequence, first_offset, last_offset, timestamp))
         entry.last_timestamp = timestamp
+        entry.last_heard_ms = now_ms
         if transactional and entry.transaction_first_offset < 0:
             entry.transaction_first_offset = first_offset
             self._ongoing[first_offset] = producer_id
@@ -191,7 +200,14 @@ class ProducerState:
             )
 
     def complete(
-        self, producer_id: int, producer_epoch: int, coordinator_epoch: int, offset: int, timestamp: int, aborted: bool
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        offset: int,
+        timestamp: int,
+        aborted: bool,
+        now_ms: int,
     ) -> AbortedTransaction | None:
         """Ends the producer's transaction; the entry for the transaction index where it was aborted."""
         entry = self.producers.get(producer_id)
@@ -202,6 +218,7 @@ class ProducerState:
             entry.batches.clear()
         entry.coordinator_epoch = coordinator_epoch
         entry.last_timestamp = timestamp
+        entry.last_heard_ms = now_ms
         first_offset = entry.transaction_first_offset
         if first_offset < 0:
             return None
@@ -236,11 +253,7 @@ class ProducerState:
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forgets producers that have been silent for long and have no open transaction; returns how many."""
-        idle = [
-            entry.producer_id
-            for entry in self.producers.values()
-            if entry.transaction_first_offset < 0 and now_ms - entry.last_timestamp >= expiration_ms
-        ]
+        idle = [entry.producer_id for entry in self.producers.values() if entry.is_idle(now_ms, expiration_ms)]
         for producer_id in idle:
             del self.producers[producer_id]
         return len(idle)

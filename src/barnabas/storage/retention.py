@@ -103,7 +103,8 @@ def _delete_first(log: Log, count: int, now_ms: int) -> None:
         log.doomed += [(remove_at_ms, path) for path in segment.mark_deleted()]
     _start_at(log, log.bases[0])
     log.snapshots.remove_outside(log.bases[0] - 1, log.log_end_offset)
-    log.flushed_offset = max(log.flushed_offset, log.bases[0])
+    if log.flushed_offset < log.bases[0]:
+        log.active.note_new_name()  # the next flush syncs the folder, and so makes the removal durable
     log.forget_places()
 
 
@@ -134,7 +135,7 @@ def truncate_to(log: Log, offset: int) -> bool:
         _cut_tail(log, offset)
         log.log_start_offset = min(log.log_start_offset, log.log_end_offset)
         log.epochs.truncate_from_end(log.log_end_offset)
-        rebuild_producers(log, now_ms=log.now_ms)
+        rebuild_producers(log)
     except DiskError as error:
         raise log.fail(f"truncation to {offset} failed: {error}") from error
     return True
@@ -174,6 +175,8 @@ def truncate_fully_and_start_at(log: Log, offset: int) -> None:
 def _cut_bookkeeping(log: Log, end_offset: int) -> None:
     log.log_end_offset = end_offset
     log.flushed_offset = min(log.flushed_offset, end_offset)
+    if log.cleaned_offset is not None:
+        log.cleaned_offset = min(log.cleaned_offset, end_offset)
     log.truncations += 1
     log.is_stored = False
     log.forget_places()

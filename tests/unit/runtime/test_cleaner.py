@@ -142,10 +142,8 @@ def test_waits_for_the_ratio_and_takes_the_dirtiest_first(bench: Bench) -> None:
     order: list[str] = []
     bench.fill(first, 1)
     bench.fill(second, 8)
-    save = bench.cleaner.save
-    bench.cleaner.save = lambda directory, log, *rest: (order.append(log.partition.topic), save(directory, log, *rest))[
-        1
-    ]  # type: ignore[method-assign]
+    ended = bench.cleaner.ended
+    bench.cleaner.ended = lambda log, *rest: (order.append(log.partition.topic), ended(log, *rest))[1]  # type: ignore[method-assign]
     bench.clock.advance(10_000)
     assert order == ["b"], "the first is dirty by less than half"
     bench.fill(first, 30)

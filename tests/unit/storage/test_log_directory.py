@@ -6,7 +6,7 @@ import pytest
 
 from barnabas.model.ids import TopicPartition, Uuid
 from barnabas.model.ports import DiskError
-from barnabas.sim.disk import SimDisk
+from barnabas.sim.disk import Fault, SimDisk
 from barnabas.storage import checkpoints
 from barnabas.storage.errors import LogOffline
 from barnabas.storage.log_directory import DirectoryLocked, LogDirectory, LogManager, find_logs, parse_directory_name
@@ -56,9 +56,8 @@ def test_files_are_kafkas():
     append(log)
     log.flush()
     append(log)
-    one.write_checkpoints({A: 1})
+    one.checkpoint({A: 1})
     assert disk.read_file("/data/recovery-point-offset-checkpoint") == b"0\n1\ntopic-with-dash 0 1\n"
-    assert disk.read_file("/data/log-start-offset-checkpoint") == b"0\n0\n"
     assert disk.read_file("/data/replication-offset-checkpoint") == b"0\n1\ntopic-with-dash 0 1\n"
     assert (
         disk.read_file("/data/topic-with-dash-0/partition.metadata")
@@ -247,3 +246,105 @@ def test_what_cannot_be_removed_is_tried_again():
     one.sweep(NOW + REMOVE_AGAIN_MS)
     assert kept.doomed == []
     assert disk.list("/data") == [str(B)]
+
+
+OTHER_ID = Uuid(bytes(range(16, 32)))
+
+
+def _recreate(disk: SimDisk, *, records: int = 10) -> LogManager:
+    """A partition with entries in every checkpoint is deleted; another topic gets its name."""
+    one = manager(disk)
+    log = one.create(A, TOPIC_ID, small(), now_ms=NOW)
+    for _ in range(10):
+        append(log)
+    log.flush()
+    log.delete_records_before(8)
+    log.cleaned_offset = 8
+    one.create(B, TOPIC_ID, small(), now_ms=NOW)
+    one.checkpoint({A: 10, B: 0})
+    one.delete(A, bytes(16), NOW)
+    again = one.create(A, OTHER_ID, small(), now_ms=NOW)
+    for _ in range(records):
+        append(again)
+    return one
+
+
+@pytest.mark.parametrize("checkpointed_again", [False, True])
+def test_a_recreated_partition_does_not_inherit_checkpoints(checkpointed_again: bool):
+    disk = SimDisk()
+    one = _recreate(disk)
+    if checkpointed_again:
+        one.directories[0].checkpoint()
+    disk.unlock("/data/.lock")  # kill -9
+    reports: list[str] = []
+    two = LogManager([LogDirectory(disk, "/data", report=lambda event, **_: reports.append(event))])
+    two.options.report = lambda event, **_: reports.append(event)
+    two.load(lambda _partition, _topic_id: small(), now_ms=NOW)
+    log = two.get(A)
+    assert log is not None
+    assert (log.log_start_offset, log.log_end_offset, log.cleaned_offset) == (0, 10, None)
+    assert offsets(log) == list(range(10))
+    assert A not in two.read_high_watermarks()
+    assert reports == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_recreated_partition_does_not_inherit_checkpoints_after_a_power_cut(seed: int):
+    disk = SimDisk(seed)
+    one = _recreate(disk)
+    again = one.get(A)
+    assert again is not None
+    again.flush()
+    disk.crash()
+    log = manager(disk).get(A)
+    assert log is not None
+    assert offsets(log) == list(range(10))
+
+
+def test_a_checkpoint_under_way_does_not_bring_discarded_entries_back():
+    disk = SimDisk()
+    one = manager(disk)
+    append(one.create(A, TOPIC_ID, small(), now_ms=NOW))
+    one.checkpoint({A: 1})
+    disk.is_slow = True
+    append(one.create(B, TOPIC_ID, small(), now_ms=NOW))
+    one.checkpoint({A: 1, B: 1})  # written aside, not in place yet
+    one.checkpoint({A: 1, B: 1})  # and one that waits
+    one.delete(A, bytes(16), NOW)
+    one.create(A, OTHER_ID, small(), now_ms=NOW)
+    while disk.release_one():
+        pass
+    assert b"topic-with-dash 0 1" not in disk.read_file("/data/replication-offset-checkpoint")
+    assert b"topic-with-dash 1 1" in disk.read_file("/data/replication-offset-checkpoint")
+
+
+def test_a_damaged_checkpoint_is_reported_with_its_consequence():
+    disk = SimDisk()
+    one = manager(disk)
+    log = one.create(A, TOPIC_ID, small(), now_ms=NOW)
+    for _ in range(5):
+        append(log)
+    log.delete_records_before(3)
+    one.close(broker_epoch=1)
+    disk.write_file("/data/log-start-offset-checkpoint", b"0\n1\ntopic-with-")
+    reports: list[tuple[str, dict[str, object]]] = []
+    directory = LogDirectory(disk, "/data", report=lambda event, **fields: reports.append((event, fields)))
+    LogManager([directory]).load(lambda _partition, _topic_id: small(), now_ms=NOW)
+    event, fields = reports[0]
+    assert "DeleteRecords" in event
+    assert fields["file"] == "/data/log-start-offset-checkpoint"
+    assert not directory.was_clean
+
+
+def test_creating_on_a_full_disk_leaves_nothing_behind():
+    disk = SimDisk()
+    one = manager(disk)
+    settings = small(preallocate=True)
+    for _ in range(3):
+        disk.fail_next_of("allocate", Fault.ENOSPC)
+        with pytest.raises(DiskError):
+            one.create(A, TOPIC_ID, settings, now_ms=NOW)
+        assert [name for name in disk.list("/data") if name.startswith("topic")] == []
+    log = one.create(A, TOPIC_ID, settings, now_ms=NOW)
+    append(log)
+    assert [name for name in disk.list("/data") if name.startswith("topic")] == ["topic-with-dash-0"]

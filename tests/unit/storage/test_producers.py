@@ -112,6 +112,32 @@ def test_silent_producers_are_forgotten_unless_a_transaction_is_open():
     assert code_of(lambda: produce(log, 2, 5, transactional=True)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+@pytest.mark.parametrize("timestamp", [NOW - 2 * 24 * 3600 * 1000, -1])
+@pytest.mark.parametrize("clean", [True, False])
+def test_producers_of_old_records_are_known_across_restarts(timestamp: int, clean: bool):
+    """Idle counts from when the broker heard of the producer, not from what its records say."""
+    disk = SimDisk()
+    log = open_log(disk)
+    produce(log, 1, 0, timestamp=timestamp)
+    assert log.expire_producers(NOW + 1000) == 0
+    assert produce(log, 1, 0, timestamp=timestamp).duplicate
+    if clean:
+        log.close()
+    log = open_log(disk, clean=clean, now_ms=NOW + 1000)
+    assert log.expire_producers(NOW + 2000) == 0
+    assert produce(log, 1, 0, timestamp=timestamp).duplicate
+    produce(log, 1, 1, timestamp=timestamp)
+
+
+def test_idle_producers_are_left_out_when_a_snapshot_is_loaded():
+    disk = SimDisk()
+    log = open_log(disk)
+    produce(log, 1, 0)
+    log.close()
+    assert [*open_log(disk, clean=True, now_ms=NOW + 999, producer_id_expiration_ms=1000).producers.producers] == [1]
+    assert [*open_log(disk, clean=True, now_ms=NOW + 1000, producer_id_expiration_ms=1000).producers.producers] == []
+
+
 def test_a_snapshot_says_what_the_state_was():
     log = new_log()
     produce(log, 1, 0, 3)

@@ -560,8 +560,8 @@ def test_flushing_off_the_loop():
     append(log)
     task = log.begin_flush()
     done: list[object] = []
-    for file in task.files:
-        disk.sync(file, done.append)
+    for item in task.files:
+        disk.sync(item.file, done.append)
     append(log)
     assert done == []
     disk.release()
@@ -574,7 +574,45 @@ def test_flushing_off_the_loop():
     assert (log.flushed_offset, log.unflushed_messages) == (1, 1)
     disk.fail_next()
     task = log.begin_flush()
-    disk.sync(task.files[0], done.append)
+    disk.sync(task.files[0].file, done.append)
     disk.release()
     with pytest.raises(LogOffline):
         log.finish_flush(task, done[-1])
+
+
+@pytest.mark.parametrize("policy", [("delete",), ("compact",)])
+@pytest.mark.parametrize("ending", ["clean", "killed", "killed after a flush"])
+def test_a_roll_that_finds_no_room_leaves_no_segment_behind(policy: tuple[str, ...], ending: str):
+    """With preallocation a new segment needs room; small batches go on in the old one meanwhile."""
+    disk = SimDisk()
+    settings = small(preallocate=True, cleanup_policy=policy)
+    log = open_log(disk, settings)
+    append(log, batch(value=b"v" * 700))
+    disk.fail_next_of("allocate", Fault.ENOSPC)
+    with pytest.raises(DiskError):
+        append(log, batch(value=b"v" * 700))
+    append(log, batch(value=b"small"))
+    append(log, batch(value=b"small"))
+    assert [name for name in disk.list(DIRECTORY) if name.endswith(".log")] == ["00000000000000000000.log"]
+    if ending == "clean":
+        log.close()
+    elif ending == "killed after a flush":
+        log.flush()
+    again = open_log(disk, settings, clean=ending == "clean", recovery_point=log.flushed_offset)
+    assert again.log_end_offset == 3
+    assert offsets(again) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("policy", [("delete",), ("compact",)])
+@pytest.mark.parametrize("clean", [True, False])
+def test_an_empty_file_that_an_earlier_version_left_is_not_the_end(policy: tuple[str, ...], clean: bool):
+    disk = SimDisk()
+    settings = small(cleanup_policy=policy)
+    log = open_log(disk, settings)
+    for _ in range(3):
+        append(log)
+    log.close()
+    disk.open(f"{DIRECTORY}/{1:020d}.log", create=True)
+    again = open_log(disk, settings, clean=clean, recovery_point=3)
+    assert (again.log_end_offset, offsets(again)) == (3, [0, 1, 2])
+    assert append(again).first_offset == 3

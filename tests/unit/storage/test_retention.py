@@ -184,8 +184,8 @@ def test_a_flush_that_was_under_way_during_a_truncation_proves_nothing():
     log.truncate_to(2)
     for _ in range(5):
         append(log)
-    for file in task.files:
-        file.sync()
+    for item in task.files:
+        item.file.sync()
     log.finish_flush(task)
     assert log.flushed_offset <= 2
 

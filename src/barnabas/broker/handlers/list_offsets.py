@@ -21,6 +21,9 @@ from barnabas.wire.api.list_offsets import (
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 SINCE_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+STARTS = (EARLIEST, EARLIEST_LOCAL)
+FIRST_WITH_OFFSET_NOT_AVAILABLE = 5
+"""KIP-207."""
 READ_COMMITTED = 1
 CONSUMER, DEBUGGING_CONSUMER = -1, -2
 
@@ -66,6 +69,10 @@ def _look_up(
     end = partition.visible_end(committed_only=request.isolation_level == READ_COMMITTED)
     if request.replica_id == DEBUGGING_CONSUMER:
         end = partition.log.log_end_offset
+    elif wanted.timestamp not in STARTS and partition.high_watermark < partition.leader_epoch_start_offset:
+        # A new leader whose high watermark lags would answer with an offset that lies before one given earlier.
+        old = exchange.version < FIRST_WITH_OFFSET_NOT_AVAILABLE
+        raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE if old else ErrorCode.OFFSET_NOT_AVAILABLE)
     _answer(partition, wanted.timestamp, end, answer)
 
 
