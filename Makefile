@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 LISTEN ?= 127.0.0.1:9092
 DATA ?= data
 
-.PHONY: run test spark quick lint types format clean dump conformance adopt demo-pipeline
+.PHONY: run test spark quick lint types format clean dump conformance adopt demo-pipeline races
 
 run: $(VENV)/run.stamp  ## start a broker
 	@$(BIN)/barnabas serve --listen $(LISTEN) --data $(DATA)
@@ -32,6 +32,10 @@ demo-pipeline: $(VENV)/spark.stamp  ## a shop's events through Spark into tables
 
 adopt: $(VENV)/dev.stamp  ## Kafka's folders here, and ours in Kafka (Java, Maven)
 	$(BIN)/python -m tests.reliability.adopt
+
+SECONDS ?= 60
+races: $(VENV)/dev.stamp  ## flush, roll, retention, compaction and deletion in every order, simulated and real
+	@$(BIN)/python -m tests.reliability.races --seconds $(SECONDS)
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .

@@ -222,6 +222,13 @@ class SimDisk:
         self._locked.clear()
         self._dead = False
 
+    def kill(self) -> None:
+        """The process dies and the machine does not: what was written is there, syncs that wait never happen."""
+        self._waiting.clear()
+        self._plan.clear()
+        self._next_of.clear()
+        self._locked.clear()
+
     def release(self) -> None:
         """Lets the syncs that wait happen."""
         waiting, self._waiting = self._waiting, []

@@ -94,7 +94,6 @@ def begin_naming(log: Log) -> FlushTask:
         folders.append(log.directory.rpartition("/")[0])
         if log.topic_id is not None:
             small_files.append(log.disk.open(f"{log.directory}/{PARTITION_METADATA}"))
-        small_files += [log.disk.open(path) for path in log.unsynced_checkpoints]
     return FlushTask(
         files=[*map(FlushFile, small_files)],
         folders=folders,
@@ -141,7 +140,6 @@ def finish(log: Log, task: FlushTask) -> None:
         log.epochs.stored(task.epoch_changes)
     if task.with_parent:
         log.parent_unsynced = False
-        log.unsynced_checkpoints = []
     has_lost_files = any(segment.removed for segment, _ in task.sizes)
     if has_lost_files and log.active.unsynced_entry:
         return  # until the folder is synced, a crash could bring the removed files back, with torn content

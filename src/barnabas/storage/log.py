@@ -100,7 +100,6 @@ class Log:
         self.flushed_offset = 0
         self.doomed: list[tuple[int, str]] = []  # (when to remove, path) of files renamed to .deleted
         self.parent_unsynced = False  # the partition's folder itself is new
-        self.unsynced_checkpoints: list[str] = []  # rewritten for this log: synced together with its folder's name
         self.cleaned_offset: int | None = None  # compacted up to here, as far as the cleaner knows
         self.is_stored = False  # indexes and producers on the disk are those of the log's end
         self.clean_base = -1  # the active segment's base offset when all before it was last found clean

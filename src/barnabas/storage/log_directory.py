@@ -27,6 +27,8 @@ DELETE_SUFFIX = "-delete"
 FUTURE_SUFFIX = "-future"
 STRAY_SUFFIX = "-stray"
 LOCK_FILE = ".lock"
+NO_CHECKPOINTS = "checkpoints.obsolete"
+"""In a log's folder: checkpoint entries of its name that a crash may bring back belong to a deleted topic."""
 
 _TO_BE_DELETED = re.compile(r"\S+-\d+\.[0-9a-f]{32}-delete")
 """As Kafka names them, and we. Whatever else ends so is somebody's own."""
@@ -84,6 +86,7 @@ class LogDirectory:
         self.previous_broker_epoch = -1  # from the clean shutdown marker
         self._on_failure = on_failure
         self._checkpoints = OffsetCheckpoints(disk, path, report)
+        self._marked: set[TopicPartition] = set()  # logs with a mark that checkpoints of their name are not theirs
         self._high_watermarks: dict[TopicPartition, int] = {}  # those that the runtime last gave
         self._doomed: list[tuple[int, str]] = []  # (when to remove, path) of folders of deleted partitions
 
@@ -106,6 +109,10 @@ class LogDirectory:
         damaged = self._checkpoints.load()
         if checkpoints.RECOVERY_POINTS in damaged or checkpoints.LOG_START_OFFSETS in damaged:
             self.was_clean = False
+        found = list(find_logs(self.disk, self.path))
+        self._marked = {name for name, folder in found if self.disk.exists(f"{folder}/{NO_CHECKPOINTS}")}
+        if self._marked:
+            self._checkpoints.discard_absent({name for name, _ in found} - self._marked)
         recovery_points = self._checkpoints[checkpoints.RECOVERY_POINTS]
         start_offsets = self._checkpoints[checkpoints.LOG_START_OFFSETS]
         cleaner_offsets = self._checkpoints[checkpoints.CLEANER_OFFSETS]
@@ -113,7 +120,7 @@ class LogDirectory:
         for name in self.disk.list(self.path):
             if _TO_BE_DELETED.fullmatch(name):
                 self.disk.remove_tree(f"{self.path}/{name}")
-        for partition, directory in find_logs(self.disk, self.path):
+        for partition, directory in found:
             topic_id = self._read_topic_id(directory)
             log = self.logs[partition] = Log.open(
                 self.disk,
@@ -132,6 +139,7 @@ class LogDirectory:
                 random=options.random,
             )
             log.cleaned_offset = cleaner_offsets.get(partition)
+            log.parent_unsynced = log.flushed_offset == 0  # nobody has had reason to sync its folder's name
         if self.was_clean:
             self.disk.remove(f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}")
             self.disk.sync_directory(self.path)
@@ -155,9 +163,14 @@ class LogDirectory:
         """Raises DiskError; nothing is left of the log then."""
         directory = f"{self.path}/{partition}"
         self._make_way(partition, topic_id, directory, now_ms)
-        rewritten = self._checkpoints.discard_absent(self.logs) if self._checkpoints.holds(partition) else []
+        is_recreated = self._checkpoints.holds(partition)
+        if is_recreated:
+            self._checkpoints.discard_absent(self.logs)
         self.disk.make_directory(directory)
         try:
+            if is_recreated:
+                self.disk.write_file(f"{directory}/{NO_CHECKPOINTS}", b"", sync=False)
+                self._marked.add(partition)
             if topic_id is not None:
                 checkpoints.write_partition_metadata(self.disk, directory, topic_id, sync=False)
             log = Log.open(
@@ -178,8 +191,9 @@ class LogDirectory:
             self._removing(lambda: self.disk.remove_tree(directory))
             raise
         log.parent_unsynced = True
-        log.unsynced_checkpoints = rewritten
         self.logs[partition] = log
+        if is_recreated:
+            self.checkpoint()
         return log
 
     def _make_way(self, partition: TopicPartition, topic_id: Uuid | None, directory: str, now_ms: int) -> None:
@@ -216,6 +230,7 @@ class LogDirectory:
     def _take_away(self, partition: TopicPartition, unique: bytes, suffix: str) -> tuple[Log, str]:
         log = self.logs.pop(partition)
         self._high_watermarks.pop(partition, None)
+        self._marked.discard(partition)
         target = self._renamed(partition, unique.hex(), suffix)
         log.close(clean=False)
         self.disk.rename(log.directory, target)
@@ -245,7 +260,14 @@ class LogDirectory:
         """Stores recovery points, log start offsets, cleaner offsets and the given high watermarks without blocking."""
         if high_watermarks is not None:
             self._high_watermarks = dict(high_watermarks)
-        self._checkpoints.store(self._checkpoint_contents)
+        self._checkpoints.store(self._checkpoint_contents, self._unmark)
+
+    def _unmark(self) -> None:
+        """The checkpoints on the disk are those of the logs that are there."""
+        for partition in sorted(self._marked):
+            path = f"{self.logs[partition].directory}/{NO_CHECKPOINTS}"
+            if self._removing(lambda path=path: self.disk.remove(path)):  # type: ignore[misc]
+                self._marked.discard(partition)
 
     def _checkpoint_contents(self) -> dict[str, dict[TopicPartition, int]]:
         logs = self.logs
@@ -285,6 +307,7 @@ class LogDirectory:
                 self._high_watermarks = high_watermarks
             for name, offsets in self._checkpoint_contents().items():
                 self._checkpoints.write(name, offsets, sync=True)
+            self._unmark()
             checkpoints.write_clean_shutdown(self.disk, self.path, broker_epoch)
         self.disk.unlock(f"{self.path}/{LOCK_FILE}")
         return clean

@@ -1,12 +1,11 @@
 """The offset checkpoint files of a data folder: recovery points, log start offsets, high watermarks, cleaner offsets.
 
-Kafka's files name a partition by topic and number, not by topic id. An entry must therefore never outlive its log:
-``discard_absent`` removes the entries of deleted partitions before a new log of the same name is written, and the new
-log's first flush syncs the rewritten files before it syncs the folder that names the log. So a log that survives a
-crash is found beside checkpoints that know only of it.
+Kafka's files name a partition by topic and number, not by topic id, so an entry must not outlive its log.
+``discard_absent`` removes the entries of deleted partitions before a new log of the same name is made. Until that is
+durable, a mark in the new log's folder says that entries of its name are not its own (``LogDirectory``).
 
 ``store`` replaces the files without blocking: each is written aside and synced off the loop, then renamed. A rewrite
-by ``discard_absent`` or ``write`` meanwhile makes what was written aside obsolete; the next ``store`` writes it again.
+meanwhile makes what was written aside obsolete.
 """
 
 from __future__ import annotations
@@ -43,9 +42,12 @@ class OffsetCheckpoints:
         self._report = report
         self._stored: dict[str, Offsets] = {name: {} for name in NAMES}
         """What each file holds."""
+        self._storing: Mapping[str, Offsets] | None = None
+        """What is being stored, and will be in the files unless there is a rewrite meanwhile."""
         self._rewrites = 0
-        self._storing = False
-        self._next: Callable[[], Mapping[str, Offsets]] | None = None
+        self._unsynced: set[str] = set()
+        """Files that were rewritten without a sync."""
+        self._next: tuple[Callable[[], Mapping[str, Offsets]], Callable[[], None]] | None = None
 
     def __getitem__(self, name: str) -> Offsets:
         return self._stored[name]
@@ -63,33 +65,54 @@ class OffsetCheckpoints:
         return damaged
 
     def holds(self, partition: TopicPartition) -> bool:
-        return any(partition in offsets for offsets in self._stored.values())
+        """Whether a file has an entry of the partition, or may soon have."""
+        contents = (*self._stored.values(), *(self._storing or {}).values())
+        return any(partition in offsets for offsets in contents)
 
-    def discard_absent(self, present: Container[TopicPartition]) -> list[str]:
-        """Rewrites, without a sync, the files that hold other partitions than ``present``; returns their paths."""
-        paths = []
+    def discard_absent(self, present: Container[TopicPartition]) -> None:
+        """Rewrites, without a sync, the files that hold other partitions than ``present``."""
+        self._rewrites += 1
         for name, offsets in self._stored.items():
             kept = {partition: offset for partition, offset in offsets.items() if partition in present}
             if len(kept) < len(offsets):
                 self.write(name, kept, sync=False)
-                paths.append(self._path(name))
-        return paths
 
     def write(self, name: str, offsets: Offsets, *, sync: bool) -> None:
         """Replaces a file here and now."""
         self._rewrites += 1
         checkpoints.write_offsets(self._disk, self._path(name), offsets, sync=sync)
         self._stored[name] = offsets
+        if not sync:
+            self._unsynced.add(name)
 
-    def store(self, contents: Callable[[], Mapping[str, Offsets]]) -> None:
-        """Replaces the files whose content has changed, durably and without blocking."""
-        if self._storing:
-            self._next = contents
+    def store(self, contents: Callable[[], Mapping[str, Offsets]], then: Callable[[], None]) -> None:
+        """Replaces the files whose content has changed, without blocking; calls ``then`` when all are durable."""
+        if self._storing is not None:
+            self._next = contents, then
             return
-        changed = {name: offsets for name, offsets in contents().items() if offsets != self._stored[name]}
-        if changed:
-            self._storing = True
-            _Store(self._disk, self._folder, changed, self._rewrites, self._put_in_place, self._stored_all).begin()
+        changed = {
+            name: offsets
+            for name, offsets in contents().items()
+            if offsets != self._stored[name] or name in self._unsynced
+        }
+        if not changed:
+            then()
+            return
+        self._storing = changed
+        rewrites = self._rewrites
+
+        def stored(problem: DiskError | None) -> None:
+            self._storing = None
+            if problem is not None:
+                self._report("the checkpoints could not be written", folder=self._folder, reason=str(problem))
+            elif rewrites == self._rewrites:
+                self._unsynced.difference_update(changed)
+                then()
+            if self._next is not None:
+                following, self._next = self._next, None
+                self.store(*following)
+
+        _Store(self._disk, self._folder, changed, lambda: self._put_in_place(changed, rewrites), stored).begin()
 
     def _put_in_place(self, changed: Mapping[str, Offsets], rewrites: int) -> bool:
         """Renames what was written aside, unless it is obsolete."""
@@ -99,14 +122,6 @@ class OffsetCheckpoints:
             self._disk.rename(self._path(name) + ASIDE_SUFFIX, self._path(name))
             self._stored[name] = offsets
         return True
-
-    def _stored_all(self, problem: DiskError | None) -> None:
-        self._storing = False
-        if problem is not None:
-            self._report("the checkpoints could not be written", folder=self._folder, reason=str(problem))
-        following, self._next = self._next, None
-        if following is not None:
-            self.store(following)
 
     def _path(self, name: str) -> str:
         return f"{self._folder}/{name}"
@@ -120,14 +135,12 @@ class _Store:
         disk: Disk,
         folder: str,
         changed: Mapping[str, Offsets],
-        rewrites: int,
-        put_in_place: Callable[[Mapping[str, Offsets], int], bool],
+        put_in_place: Callable[[], bool],
         then: Callable[[DiskError | None], None],
     ) -> None:
         self._disk = disk
         self._folder = folder
         self._changed = changed
-        self._rewrites = rewrites
         self._put_in_place = put_in_place
         self._then = then
         self._unsynced = list(changed)
@@ -148,7 +161,7 @@ class _Store:
             if self._unsynced:
                 file = self._disk.open(f"{self._folder}/{self._unsynced.pop()}{ASIDE_SUFFIX}")
                 self._disk.sync(file, self._sync_next)
-            elif self._put_in_place(self._changed, self._rewrites):
+            elif self._put_in_place():
                 self._disk.sync_names(self._folder, self._then)
             else:
                 self._then(None)
