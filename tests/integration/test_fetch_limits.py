@@ -1,17 +1,15 @@
 """How much a fetch brings: its own limit, the broker's, each partition's, and always enough to go on.
 
 Kafka's rules (KIP-74): limits count in whole batches; the first batch of a reply comes even where it is larger than
-every limit; partitions are filled in the order asked for. A client on the broker's own machine gets less at a time.
+every limit; partitions are filled in the order asked for.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from barnabas.broker.handlers import fetch
 from barnabas.testing import EmbeddedBroker
 from barnabas.wire.api.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from tests.reliability.raw import FETCH_VERSION, Raw, batch
@@ -21,8 +19,6 @@ BATCHES = 10
 BATCH = batch(b"v" * 1000)
 SIZE = len(BATCH)
 BROKERS_LIMIT = 35 * SIZE
-LOCAL_BYTES = 5 * SIZE
-ANOTHER_ADDRESS = "127.0.0.2"
 
 
 @pytest.fixture(scope="module")
@@ -93,74 +89,3 @@ def test_scraps_of_a_limit_are_not_filled(client: Raw, topic: str) -> None:
     limit = 21 * SIZE
     assert sizes(client, topic, limit) == [10, 10, 0, 0]
     assert sizes(client, topic, limit, order=(2, 3, 0, 1)) == [10, 10, 0, 0]
-
-
-@pytest.fixture
-def near(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedBroker]:
-    """For which every client but a new one reads on and on."""
-    monkeypatch.setattr(fetch, "PROMPT_MS", 1 << 40)
-    with EmbeddedBroker(settings={"barnabas.fetch.local.bytes": str(LOCAL_BYTES)}) as broker:
-        yield broker
-
-
-def test_a_client_on_this_machine_gets_few_partitions_at_a_time_and_all_in_turn(near: EmbeddedBroker) -> None:
-    with Raw(near.port) as client:
-        topic = filled(client, "topic")
-        assert sizes(client, topic, 1 << 20) == [10, 10, 10, 10], "a new one"
-        turns = [sizes(client, topic, 1 << 20) for _ in range(5)]
-        assert turns == [[10, 0, 0, 0], [0, 10, 0, 0], [0, 0, 10, 0], [0, 0, 0, 10], [10, 0, 0, 0]]
-        assert sizes(client, topic, 1 << 20, order=(1, 2, 3, 0)) == [10, 0, 0, 0]
-        assert sizes(client, topic, 1 << 20, order=(2, 3)) == [10, 0]
-        assert sizes(client, topic, 1 << 20, partition_bytes=2 * SIZE) == [2, 2, 0, 2]
-
-
-def test_such_a_client_gets_what_its_own_limits_say_in_the_order_asked_for(near: EmbeddedBroker) -> None:
-    with Raw(near.port) as client:
-        topic = filled(client, "topic")
-        for _ in range(2):
-            assert sizes(client, topic, 3 * SIZE, partition_bytes=2 * SIZE) == [2, 1, 0, 0]
-        assert sizes(client, topic, 1 << 20, min_bytes=25 * SIZE) == [10, 0, 10, 10], "what it wants to wait for"
-
-
-def test_a_client_that_waits_between_fetches_gets_all_that_it_asks_for(
-    near: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fetch, "PROMPT_MS", -1)
-    with Raw(near.port) as client:
-        topic = filled(client, "topic")
-        for _ in range(3):
-            assert sizes(client, topic, 1 << 20) == [10, 10, 10, 10]
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the addresses above 127.0.0.1 without being told")
-def test_a_client_elsewhere_gets_all_that_it_asks_for(near: EmbeddedBroker) -> None:
-    with Raw(near.port, source=ANOTHER_ADDRESS) as client:
-        topic = filled(client, "topic")
-        for _ in range(3):
-            assert sizes(client, topic, 1 << 20) == [10, 10, 10, 10]
-
-
-def test_in_a_session_every_partition_gets_its_turn(near: EmbeddedBroker) -> None:
-    with Raw(near.port) as client:
-        topic = filled(client, "topic")
-        at = dict.fromkeys(range(PARTITIONS), 0)
-        changed, session_id, turns = list(at), 0, []
-        for epoch in range(2 * PARTITIONS):
-            wanted = [
-                FetchPartition(number, fetch_offset=at[number], partition_max_bytes=4 * SIZE) for number in changed
-            ]
-            request = FetchRequest(
-                max_wait_ms=0,
-                session_id=session_id,
-                session_epoch=epoch,
-                topics=[FetchTopic(topic, partitions=wanted)],
-            )
-            reply = client.call(request, FetchResponse, FETCH_VERSION)
-            session_id = reply.session_id
-            came = [data for found in reply.responses for data in found.partitions if data.records]
-            changed = [data.partition_index for data in came]
-            for data in came:
-                at[data.partition_index] += len(data.records or b"") // SIZE
-            turns.append(changed)
-        assert turns[:5] == [[0, 1, 2, 3], [0, 1], [2, 3], [0, 1, 2], [3]]
-        assert set(at.values()) == {BATCHES}

@@ -26,24 +26,16 @@ class Request(Protocol):
 
     version: int
     client_id: str | None
-    records: int
-    """How many the request has brought; its handler says so."""
     abandoned: Callable[[], object] | None
     """Called when the client goes before its parked request is answered."""
     overtaken: Callable[[], object] | None
     """Called when another request of the client waits behind this one, which is parked."""
-    last_fetch: Any
-    """Kept with the connection for the handler of fetches; None at first."""
 
     @property
     def listener(self) -> str: ...
 
     @property
     def client_host(self) -> str: ...
-
-    @property
-    def is_local(self) -> bool:
-        """The client is on this machine."""
 
     @property
     def client_software(self) -> str:

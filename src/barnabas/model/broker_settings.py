@@ -153,15 +153,6 @@ class BrokerSettings(Settings):
     fetch_max_bytes: int = setting(
         "fetch.max.bytes", SettingType.INT, 57671680, "The most bytes one fetch is answered with.", at_least(1024)
     )
-    fetch_local_bytes: int = setting(
-        "barnabas.fetch.local.bytes",
-        SettingType.INT,
-        1 << 20,
-        "A fetch by a client on the broker's machine that reads on and on is full with this many bytes (or its own "
-        "min.bytes, if more): the rest of its partitions have their turn in the next fetch. 0 leaves it to "
-        "fetch.max.bytes, as for all other clients.",
-        at_least(0),
-    )
     max_incremental_fetch_session_cache_slots: int = setting(
         "max.incremental.fetch.session.cache.slots", SettingType.INT, 1000, "Fetch sessions kept.", at_least(0)
     )

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 Handle = Callable[["Exchange", Any], Message | None]
 """Answers at once with a response, or returns None and calls ``exchange.reply`` later."""
 
-Shortcut = Callable[[memoryview, int, int, int], tuple[bytes, int] | None]
-"""(buffer, where a request's body begins, where it ends, correlation id) -> the framed reply, and how many records the
-request brought; or None, with nothing done, where it has to go the ordinary way through ``Handle``."""
+Shortcut = Callable[[memoryview, int, int, int], bytes | None]
+"""(buffer, where a request's body begins, where it ends, correlation id) -> the framed reply; or None, with nothing
+done, where it has to go the ordinary way through ``Handle``."""
 
 Loaded = tuple[type[Message], Handle, Callable[[int], Shortcut | None]]
 """The request's class, what answers it, and what gives the shortcut for a version, where there is one."""
@@ -87,7 +87,6 @@ class Exchange:
         "connection",
         "correlation_id",
         "overtaken",
-        "records",
         "size",
         "version",
     )
@@ -103,8 +102,6 @@ class Exchange:
         self.chunks: list[Any] | None = None
         """The encoded reply, once there is one; empty for a request that gets none."""
         self.size = 0
-        self.records = 0
-        """How many the request has brought, told by its handler."""
         self.abandoned: Callable[[], object] | None = None
         """Set by a handler that parks the request: called when the client goes before it is answered."""
         self.overtaken: Callable[[], object] | None = None
@@ -122,18 +119,6 @@ class Exchange:
     @property
     def client_host(self) -> str:
         return self.connection.peer
-
-    @property
-    def is_local(self) -> bool:
-        return self.connection.is_local
-
-    @property
-    def last_fetch(self) -> Any:
-        return self.connection.last_fetch
-
-    @last_fetch.setter
-    def last_fetch(self, known: Any) -> None:
-        self.connection.last_fetch = known
 
     @property
     def client_software(self) -> str:

@@ -15,12 +15,11 @@ import socket
 from collections import deque
 from contextlib import suppress
 from struct import Struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.model.ports import DiskError
 from barnabas.net.api import Api, Exchange, Shortcut
 from barnabas.net.outbox import Outbox, Sent
-from barnabas.net.pace import Pace
 from barnabas.wire import codec, header
 from barnabas.wire.reading import Reader
 from barnabas.wire.schema import DecodeError, EncodeError, Message
@@ -42,6 +41,8 @@ SMALL_FRAME_LIMIT = 8 << 20
 """Only Produce carries records: any other request above this is abuse."""
 PRODUCE_KEY = 0
 FETCH_KEY = 1
+WINDOW = 5
+"""Requests in flight of most producers. A peer that had more waiting at once sends on without our answers."""
 API_VERSIONS_KEY = 18
 
 _FRAME = Struct(">i")
@@ -59,13 +60,9 @@ class _Familiar(NamedTuple):
 
 
 class Connection:
-    def __init__(self, listener: Listener, sock: socket.socket, peer: str, *, is_local: bool = False) -> None:
+    def __init__(self, listener: Listener, sock: socket.socket, peer: str) -> None:
         self.listener_name = listener.name
         self.peer = peer
-        self.is_local = is_local
-        """The peer has our own address, and so is on this machine."""
-        self.last_fetch: Any = None
-        """What the handler of fetches wants to know of the one before."""
         self.is_open = True
         self.software = ("unknown", "unknown")
         """Name and version of the client's library, told in ApiVersions (KIP-511)."""
@@ -86,9 +83,8 @@ class Connection:
         self._reading = True
         self._writing = False
         self._handling = False
-        self._records = 0
-        """That the requests being handled have brought."""
-        self._pace = Pace(listener.limits.courtesy, self._loop, sock if is_local else None, self._look)
+        self._runs_ahead = False
+        """The peer does not wait for answers before it sends on (WINDOW)."""
         self._waiting_for_disk = False
         self._familiar: _Familiar | None = None
         """What the last request for data was."""
@@ -102,10 +98,6 @@ class Connection:
 
     # Receiving
 
-    def _look(self) -> None:
-        if self._reading:
-            self._on_readable()
-
     def _on_readable(self) -> None:
         own = self._buffer is not None
         view = self._view if own else self._listener.scratch_view
@@ -117,7 +109,6 @@ class Connection:
         try:
             count = self._socket.recv_into(view[end:] if end else view)
         except (BlockingIOError, InterruptedError):
-            self._pace.note_silence()
             return
         except OSError:
             self.close()
@@ -247,7 +238,6 @@ class Connection:
         To one that does not wait, all go out together.
         """
         handled = 0
-        self._records = 0
         self._handling = True
         try:
             while end - start >= 4 and self.is_open and self._may_parse():
@@ -262,13 +252,12 @@ class Connection:
                 self._handle(view, start + 4, stop)
                 start = stop
                 handled += 1
-                if start < end and not self._pace.runs_ahead and not handled & (handled - 1):
+                if start < end and not self._runs_ahead and not handled & (handled - 1):
                     self._send_ready()
         finally:
             self._handling = False
         if self.is_open:
-            if handled:
-                self._pace.note(handled, self._records, has_begun_another=start < end)
+            self._runs_ahead |= handled > WINDOW
             self._send_ready()
             if self._stopped_by is not None and start < end and self._stopped_by.overtaken is not None:
                 self._loop.call_soon(self._stopped_by.overtaken)
@@ -312,13 +301,11 @@ class Connection:
             return True
         if answer is None:
             return False
-        reply, records = answer
-        self._records += records
         if self._in_flight:
             exchange = Exchange(self, familiar.api, familiar.version, correlation_id, familiar.client_id)
-            self._in_flight.append(exchange.answered(reply))
+            self._in_flight.append(exchange.answered(answer))
         else:
-            self._out.put_reply(reply)
+            self._out.put_reply(answer)
         return True
 
     def _handle_new(self, view: memoryview, start: int, stop: int) -> None:
@@ -358,7 +345,6 @@ class Connection:
             self._listener.report_bug(self, exchange, problem)
             self.close()
             return
-        self._records += exchange.records
         if not self.is_open:
             return
         if response is not None:
@@ -488,7 +474,6 @@ class Connection:
         if not self.is_open:
             return
         self.is_open = False
-        self._pace.close()
         self._loop.remove_reader(self._fd)
         self._loop.remove_writer(self._fd)
         self._socket.close()

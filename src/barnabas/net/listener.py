@@ -19,7 +19,6 @@ from msgspec import Struct, field
 
 from barnabas.net.api import Apis, Exchange
 from barnabas.net.connection import Connection
-from barnabas.net.courtesy import Courtesy
 from barnabas.net.outbox import PIECE_BYTES
 from barnabas.net.shortage import Shortage
 
@@ -49,7 +48,6 @@ class ConnectionLimits(Struct, kw_only=True):
     buffered_bytes: int = 0
     open: set[Connection] = field(default_factory=set)
     per_ip: Counter[str] = field(default_factory=Counter)
-    courtesy: Courtesy = field(default_factory=Courtesy)
     shortage: Shortage = field(default_factory=Shortage)
 
     def allows(self, peer: str) -> bool:
@@ -147,14 +145,12 @@ class Listener:
             sock.close()
             return
         sock.setblocking(False)
-        is_local = False
         with contextlib.suppress(OSError):  # macOS refuses it for a peer that is gone already
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            is_local = sock.getsockname()[0] == peer
-        if is_local:
+        if is_loopback(peer):
             _send_unpaced(sock)
         self.limits.per_ip[peer] += 1
-        self.limits.open.add(Connection(self, sock, peer, is_local=is_local))
+        self.limits.open.add(Connection(self, sock, peer))
 
     # Watching
 
@@ -227,11 +223,12 @@ class Listener:
             connection.close()
 
 
-def _send_unpaced(sock: socket.socket) -> None:
-    """Between two processes of a machine there is no path to be careful with.
+def is_loopback(peer: str) -> bool:
+    return peer == "::1" or peer.removeprefix("::ffff:").startswith("127.")
 
-    Where the machine's choice is BBR, large replies would leave at the pace of a timer, at twice the CPU.
-    """
+
+def _send_unpaced(sock: socket.socket) -> None:
+    """Turns TCP pacing off: BBR would send large replies over the loopback at the pace of a timer, at twice the CPU."""
     if _TCP_CONGESTION is not None:
         with contextlib.suppress(OSError):  # the kernel's own choice then stays
             sock.setsockopt(socket.IPPROTO_TCP, _TCP_CONGESTION, _UNPACED)

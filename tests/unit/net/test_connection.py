@@ -12,10 +12,8 @@ import pytest
 
 from barnabas.net import connection as module
 from barnabas.net.api import Api
-from barnabas.net.connection import Connection
-from barnabas.net.courtesy import Courtesy
+from barnabas.net.connection import WINDOW, Connection
 from barnabas.net.outbox import COPY_LIMIT
-from barnabas.net.pace import WINDOW
 from barnabas.storage.reading import FileRange
 from barnabas.wire import header
 from barnabas.wire.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -77,7 +75,7 @@ def listener_of(loop: Loop, **more: Any) -> Any:
         pieces=memoryview(bytearray(SIZE)),
         scratch_view=memoryview(bytearray(SIZE)),
         now=lambda: 0.0,
-        limits=SimpleNamespace(buffered_bytes=0, max_frame_bytes=SIZE, courtesy=Courtesy()),
+        limits=SimpleNamespace(buffered_bytes=0, max_frame_bytes=SIZE),
         forget=lambda connection: None,
         **more,
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas.net.listener import ConnectionLimits, Listener
+from barnabas.net.listener import ConnectionLimits, Listener, is_loopback
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="congestion control is chosen by socket on Linux only")
 
@@ -48,11 +48,12 @@ def congestion_control(listener: Listener, source: str) -> bytes:
         return named.rstrip(b"\0")
 
 
-def test_nothing_paces_replies_to_a_peer_on_this_machine(listener: Listener) -> None:
-    assert congestion_control(listener, "127.0.0.1") == b"reno"
+@pytest.mark.parametrize("source", ["127.0.0.1", "127.0.0.2"])
+def test_replies_to_loopback_peers_are_not_paced(listener: Listener, source: str) -> None:
+    assert congestion_control(listener, source) == b"reno"
 
 
-def test_to_other_addresses_the_choice_is_the_machine_s(listener: Listener) -> None:
-    with socket.socket() as fresh:
-        default = fresh.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")
-    assert congestion_control(listener, "127.0.0.2") == default
+def test_other_peers_keep_the_hosts_congestion_control() -> None:
+    loopback = ["127.0.0.1", "127.255.0.9", "::1", "::ffff:127.0.0.1"]
+    others = ["10.0.0.1", "192.168.127.1", "::2", "2001:db8::1", "::ffff:10.0.0.1"]
+    assert [is_loopback(peer) for peer in loopback + others] == [True] * len(loopback) + [False] * len(others)

@@ -6,10 +6,8 @@ Leader hints: KIP-951.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from barnabas.broker.context import Broker, Request
-from barnabas.broker.fetch_sessions import FetchContext, Key, Target, topic_of
+from barnabas.broker.fetch_sessions import FetchContext, Target, topic_of
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.runtime.partition import Partition
 from barnabas.runtime.purgatory import DelayedFetch
@@ -28,16 +26,6 @@ READ_COMMITTED = 1
 SCRAP_BYTES = 64 << 10
 """A reply is full where less than this is left of its limit, or less than a sixteenth of a small one: to find that no
 batch of a partition fits costs as much as to find those that do."""
-PROMPT_MS = 50
-"""A client that fetches again within this time is reading on and on. Others, librdkafka with its queue full among them,
-wait between fetches: they get all that they ask for."""
-
-
-class LastFetch(NamedTuple):
-    """The last one of a connection that brought records."""
-
-    ended_with: Key
-    at_ms: int
 
 
 def handle(broker: Broker, exchange: Request, request: FetchRequest) -> FetchResponse | None:
@@ -62,7 +50,6 @@ class _Fetch:
         "_committed_only",
         "_context",
         "_exchange",
-        "_last",
         "_request",
         "_results",
         "_total",
@@ -77,8 +64,6 @@ class _Fetch:
         self._by_replica = max(request.replica_id, request.replica_state.replica_id) >= 0
         self._committed_only = request.isolation_level == READ_COMMITTED
         self._results: list[tuple[Target, PartitionData, Partition | None]] = []
-        self._last: Target | None = None
-        """That gave records, in the order of reading."""
         self._total = 0
         self._urgent = False
         """An error, or something else that the client should learn now."""
@@ -88,14 +73,9 @@ class _Fetch:
     def read(self) -> None:
         limit = min(self._request.max_bytes, self._broker.settings.fetch_max_bytes)
         full = limit - min(limit >> 4, SCRAP_BYTES)
-        targets, start = self._context.targets, 0
-        enough = self._enough_for_a_neighbour()
-        if 0 < enough < full:
-            full, start = enough, self._start()
-        self._last = None
         self._results.clear()
         self._total = 0
-        for target in targets[start:] + targets[:start] if start else targets:
+        for target in self._context.targets:
             data = PartitionData(target.number, aborted_transactions=None, records=b"")
             partition = None
             try:
@@ -105,30 +85,6 @@ class _Fetch:
             except ApiError as problem:
                 self._refuse(data, partition, problem)
             self._results.append((target, data, partition))
-            if data.records:
-                self._last = target
-        if start:  # told in the order asked for
-            self._results = self._results[-start:] + self._results[:-start]
-
-    def _enough_for_a_neighbour(self) -> int:
-        """A client on this machine that reads on and on is better off with less at a time; 0 for all others."""
-        last: LastFetch | None = self._exchange.last_fetch
-        enough = self._broker.settings.fetch_local_bytes
-        if last is None or not enough or self._broker.clock.monotonic_ms() - last.at_ms > PROMPT_MS:
-            return 0
-        return max(enough, self._request.min_bytes)
-
-    def _start(self) -> int:
-        """Where to begin so that all get their turn: behind what the connection's last fetch ended with.
-
-        Of a session the targets are in such an order. Clients without one should ask in another order each time
-        (KIP-74), but librdkafka asks in the same one after each time that its queue was full.
-        """
-        if self._context.session is None:
-            for index, target in enumerate(self._context.targets):
-                if (target.topic, target.number) == self._exchange.last_fetch.ended_with:
-                    return index + 1
-        return 0
 
     def _find(self, target: Target) -> Partition:
         partitions = self._broker.partitions
@@ -226,9 +182,6 @@ class _Fetch:
     def response(self) -> FetchResponse:
         context = self._context
         results = self._results
-        if self._last is not None and self._exchange.is_local:
-            ended_with = (self._last.topic, self._last.number)
-            self._exchange.last_fetch = LastFetch(ended_with, self._broker.clock.monotonic_ms())
         if context.session is not None:
             if context.incremental:
                 results = [result for result in results if self._is_news(result[0], result[1])]

@@ -7,7 +7,6 @@ and are refused. Idempotence: KIP-98, KIP-360. Error details: KIP-467. Leader hi
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
 
 from barnabas.broker.context import Broker, Request
 from barnabas.model.errors import ApiError, ErrorCode
@@ -79,7 +78,6 @@ def _append_topic(
             if problem.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and partition is not None:
                 _hint(broker, exchange, answer, partition, response)
             continue
-        exchange.records += appended.last_offset - appended.first_offset + 1
         answer.base_offset = appended.first_offset
         answer.log_append_time_ms = appended.log_append_time_ms
         answer.log_start_offset = appended.log_start_offset
@@ -179,11 +177,7 @@ def _park(
 # The shortcut
 
 
-Answer: TypeAlias = tuple[bytes, int] | None
-"""The reply and how many records the request brought; or None, with nothing done."""
-
-
-def shortcut(broker: Broker, version: int) -> Callable[[memoryview, int, int, int], Answer] | None:
+def shortcut(broker: Broker, version: int) -> Callable[[memoryview, int, int, int], bytes | None] | None:
     """The way for requests of one batch whose append is committed at once: no message is decoded or encoded."""
     layout = known_produce.layout_of(version)
     if layout is None:
@@ -205,7 +199,7 @@ class _Shortcut:
         self._layout = layout
         self._known: dict[bytes, _KnownPartition] = {}
 
-    def answer(self, buffer: memoryview, body: int, end: int, correlation_id: int) -> Answer:
+    def answer(self, buffer: memoryview, body: int, end: int, correlation_id: int) -> bytes | None:
         """None where something about the request asks for the ordinary way."""
         layout = self._layout
         if end - body < known_produce.SHORTEST:
@@ -230,10 +224,9 @@ class _Shortcut:
         try:
             appended = partition.append(batch, self._broker.clock.now_ms())
         except ApiError as problem:
-            return self._refuse(known.topic, problem, correlation_id), 0
+            return self._refuse(known.topic, problem, correlation_id)
         first = appended.first_offset
-        reply = known.reply(correlation_id, first, appended.log_append_time_ms, appended.log_start_offset)
-        return reply, appended.last_offset - first + 1
+        return known.reply(correlation_id, first, appended.log_append_time_ms, appended.log_start_offset)
 
     def _learn(self, prefix: bytes, buffer: memoryview, body: int, prefix_end: int, end: int) -> _KnownPartition | None:
         if not self._layout.has_one_partition(buffer, body, prefix_end):
