@@ -19,5 +19,8 @@ class LoopClock:
     def monotonic_ms(self) -> int:
         return int(self._loop.time() * 1000)
 
+    def monotonic_ns(self) -> int:
+        return time.monotonic_ns()
+
     def call_at(self, deadline_ms: int, callback: Callable[[], None]) -> Timer:
         return self._loop.call_at(deadline_ms / 1000, callback)

@@ -38,10 +38,10 @@ from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.model.ids import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition, Uuid
 from barnabas.model.ports import DiskError
 from barnabas.model.topic_settings import TopicSettings
-from barnabas.net.api import Api
 from barnabas.net.listener import ConnectionLimits, Listener
 from barnabas.runtime.metadata_snapshot import CorruptSnapshot
 from barnabas.runtime.partitions import LocalPartitions
+from barnabas.runtime.pipeline import Pipeline
 from barnabas.runtime.raft_driver import RaftDriver
 from barnabas.storage.errors import LogOffline
 from barnabas.storage.log import Log
@@ -350,14 +350,14 @@ class Node:
     # Listening
 
     def _listen(self) -> None:
-        served = {api.key: self._api(api) for api in apis.SERVED}
+        self.pipeline = Pipeline(apis.table(self.broker), self._clock, report=self._report)
         for bound in self.bound:
             listen(bound, self.settings.socket_listen_backlog_size)
             listener = Listener(
                 name=bound.address.name,
                 sock=bound.socket,
                 loop=self._loop,
-                apis=served,
+                pipeline=self.pipeline,
                 limits=self._limits,
                 read_ahead=self._read_ahead,
                 log=self._report,
@@ -365,17 +365,6 @@ class Node:
             )
             listener.start()
             self.listeners.append(listener)
-
-    def _api(self, served: apis.ServedApi) -> Api:
-        return Api(
-            key=served.key,
-            name=served.name,
-            min_version=served.min_version,
-            max_version=served.max_version,
-            advertised_min_version=served.lowest_advertised,
-            load=lambda: apis.load(served, self.broker),
-            pipelined=served.key == 0,
-        )
 
     def _connection_limits(self) -> ConnectionLimits:
         settings = self.settings

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from barnabas.broker.context import Broker
+from barnabas.runtime.pipeline import Api, Loaded
 from barnabas.wire.catalogue import APIS
-from barnabas.wire.schema import Message
+
+PRODUCE_KEY = 0
 
 
 class ServedApi(NamedTuple):
@@ -67,19 +68,29 @@ def advertised() -> list[tuple[int, int, int]]:
     return [(api.key, api.lowest_advertised, api.max_version) for api in SERVED]
 
 
-def load(
-    api: ServedApi, broker: Broker
-) -> tuple[type[Message], Callable[[Any, Any], Message | None], Callable[[int], Any]]:
-    """(request class, handler, what gives the shortcut for a version), the latter two bound to the broker."""
-    messages = import_module(f"barnabas.wire.api.{api.module}")
-    handler = import_module(f"barnabas.broker.handlers.{api.module}")
-    handle, shortcut = handler.handle, getattr(handler, "shortcut", _no_shortcut)
-    return (
-        getattr(messages, f"{api.name}Request"),
-        lambda exchange, request: handle(broker, exchange, request),
-        lambda version: shortcut(broker, version),
+def table(broker: Broker) -> dict[int, Api]:
+    return {served.key: _api(served, broker) for served in SERVED}
+
+
+def _api(served: ServedApi, broker: Broker) -> Api:
+    return Api(
+        key=served.key,
+        name=served.name,
+        min_version=served.min_version,
+        max_version=served.max_version,
+        load=lambda: _load(served, broker),
+        is_pipelined=served.key == PRODUCE_KEY,
     )
 
 
-def _no_shortcut(broker: Broker, version: int) -> None:
-    return None
+def _load(served: ServedApi, broker: Broker) -> Loaded:
+    messages = import_module(f"barnabas.wire.api.{served.module}")
+    handler = import_module(f"barnabas.broker.handlers.{served.module}")
+    request, handle = getattr(messages, f"{served.name}Request"), handler.handle
+    if served.key != PRODUCE_KEY:
+        return Loaded(request, lambda exchange, message: handle(broker, exchange, message))
+    return Loaded(
+        request,
+        lambda exchange, message: handle(broker, exchange, message),
+        lambda version: handler.fast_path(broker, version),
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.core.metadata.image import EMPTY_IMAGE, BrokerImage, Endpoint, MetadataImage
@@ -19,35 +19,6 @@ if TYPE_CHECKING:
 
 Then = Callable[[Any], None]
 """Takes a response, or the ApiError that stands for it."""
-
-
-class Request(Protocol):
-    """One request in flight, as handlers see it."""
-
-    version: int
-    client_id: str | None
-    abandoned: Callable[[], object] | None
-    """Called when the client goes before its parked request is answered."""
-    overtaken: Callable[[], object] | None
-    """Called when another request of the client waits behind this one, which is parked."""
-
-    @property
-    def listener(self) -> str: ...
-
-    @property
-    def client_host(self) -> str: ...
-
-    @property
-    def client_software(self) -> str:
-        """The name of the client's library; "unknown" where it has not said."""
-
-    def introduce(self, software_name: str, software_version: str) -> None: ...
-
-    def reply(self, response: Message) -> None: ...
-
-    def no_reply(self) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class Broker:
@@ -85,8 +56,6 @@ class Broker:
         self.producer_ids = ProducerIds(self)
         self.metadata_cache: dict[tuple[int, str], Message] = {}
         """Answers about all topics for the present image, by version and listener."""
-        self.produce_shortcuts: dict[int, Any] = {}
-        """By version; all connections share what one has learnt."""
 
     def apply(self, delta: Any, image: MetadataImage) -> None:
         """A new image is committed."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from barnabas.broker.context import Broker, Request
+from barnabas.broker.context import Broker
 from barnabas.model.errors import ApiError
+from barnabas.runtime.pipeline import Request
 from barnabas.wire.schema import Message
 
 M = TypeVar("M", bound=Message)

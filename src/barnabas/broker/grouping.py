@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from barnabas.broker.context import Broker, Request
+from barnabas.broker.context import Broker
 from barnabas.core.group.turn import GroupRequest
 from barnabas.model.errors import ApiError, ErrorCode
+from barnabas.runtime.pipeline import Request
 from barnabas.wire.api.sync_group import SyncGroupRequest
 from barnabas.wire.schema import Message
 

@@ -130,6 +130,9 @@ class Clock(Protocol):
     def monotonic_ms(self) -> int:
         """Never goes back; the only clock for time-outs."""
 
+    def monotonic_ns(self) -> int:
+        """The same in nanoseconds, for measuring short times."""
+
     def call_at(self, deadline_ms: int, callback: Callable[[], None]) -> Timer:
         """Calls back on the loop once ``monotonic_ms()`` has reached the deadline."""
 

@@ -11,18 +11,15 @@ MAX_IN_FLIGHT; while any other is parked, or the peer does not read, it stops, a
 
 from __future__ import annotations
 
-import socket
 from collections import deque
 from contextlib import suppress
-from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from barnabas.model.ports import DiskError
-from barnabas.net.api import Api, Exchange, Shortcut
+from barnabas.model.session import Exchange, Refused
+from barnabas.net.channel import PlainChannel
+from barnabas.net.frames import claimed_size, end_of_frame
 from barnabas.net.outbox import Outbox, Sent
-from barnabas.wire import codec, header
-from barnabas.wire.reading import Reader
-from barnabas.wire.schema import DecodeError, EncodeError, Message
 
 if TYPE_CHECKING:
     from barnabas.net.listener import Listener
@@ -37,40 +34,35 @@ WIDEST_BUFFER = 512 << 10
 """Up to this a buffer is doubled for more frames at once, where one frame needs no more."""
 WIDENED_BYTES = 16 << 20
 """Of all buffers together: beyond this none is widened."""
-SMALL_FRAME_LIMIT = 8 << 20
-"""Only Produce carries records: any other request above this is abuse."""
-PRODUCE_KEY = 0
-FETCH_KEY = 1
 WINDOW = 5
 """Requests in flight of most producers. A peer that had more waiting at once sends on without our answers."""
-API_VERSIONS_KEY = 18
-
-_FRAME = Struct(">i")
-_KEY = Struct(">h")
 
 
-class _Familiar(NamedTuple):
-    beginning: header.Beginning
-    size: int
-    api: Api
-    version: int
-    client_id: str | None
-    read: Reader
-    shortcut: Shortcut | None
+class _Reply:
+    """A reply that was ready at once and waits for those before it."""
+
+    __slots__ = ("chunks", "size", "throttle_ms")
+    is_pipelined = True
+
+    def __init__(self, reply: bytes) -> None:
+        self.chunks: list[Any] | None = [reply]
+        self.size = len(reply)
+        self.throttle_ms = 0
+
+    def abandon(self) -> None: ...
+
+    def overtake(self) -> None: ...
 
 
 class Connection:
-    def __init__(self, listener: Listener, sock: socket.socket, peer: str) -> None:
+    def __init__(self, listener: Listener, channel: PlainChannel, peer: str) -> None:
         self.listener_name = listener.name
         self.peer = peer
         self.is_open = True
-        self.software = ("unknown", "unknown")
-        """Name and version of the client's library, told in ApiVersions (KIP-511)."""
         self._listener = listener
         self._loop = listener.loop
-        self._apis = listener.apis
-        self._socket = sock
-        self._fd = sock.fileno()
+        self._channel = channel
+        self._session = listener.pipeline.open(self, listener.name, peer)
         self._buffer: bytearray | None = None
         self._view = memoryview(b"")
         self._start = 0
@@ -79,22 +71,22 @@ class Connection:
         self._most_in_flight = MAX_IN_FLIGHT
         self._stopped_by: Exchange | None = None
         """The parked request that stops parsing."""
-        self._out = Outbox(self._fd, listener.pieces)
+        self._out = Outbox(channel, listener.pieces)
         self._reading = True
         self._writing = False
         self._handling = False
         self._runs_ahead = False
         """The peer does not wait for answers before it sends on (WINDOW)."""
         self._waiting_for_disk = False
-        self._familiar: _Familiar | None = None
-        """What the last request for data was."""
+        self._is_muted = False
+        """The peer went beyond its quota, and is not read from for a while."""
         self.last_active = listener.now()
         """When the peer was last heard of, to within the interval of the listener's sweeps."""
         self._heard = False
         """Since the last sweep."""
         self.frame_since: float | None = None
         """When the frame that is not complete yet began."""
-        self._loop.add_reader(self._fd, self._on_readable)
+        channel.watch_readable(self._on_readable)
 
     # Receiving
 
@@ -107,7 +99,7 @@ class Connection:
             view = self._view
         end = self._end if own else 0
         try:
-            count = self._socket.recv_into(view[end:] if end else view)
+            count = self._channel.receive_into(view[end:] if end else view)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -145,7 +137,7 @@ class Connection:
     def _keep(self, rest: memoryview) -> None:
         """Moves what is left of a frame out of the shared buffer."""
         size = len(rest)
-        wanted = _FRAME.unpack_from(rest)[0] + 4 if size >= 4 else 0
+        wanted = claimed_size(rest)
         try:
             # Twice: where frames come faster than they are handled, one call may then receive more than one.
             self._own(bytearray(2 * max(size, min(wanted, FIRST_BUFFER_LIMIT))))
@@ -238,123 +230,52 @@ class Connection:
         To one that does not wait, all go out together.
         """
         handled = 0
+        receive, max_frame_bytes = self._session.receive, self._listener.limits.max_frame_bytes
         self._handling = True
         try:
-            while end - start >= 4 and self.is_open and self._may_parse():
-                size = _FRAME.unpack_from(view, start)[0]
-                if size <= 0 or size > self._listener.limits.max_frame_bytes:
-                    self._refuse(f"a frame of {size} bytes")
+            while self.is_open and self._may_parse():
+                stop = end_of_frame(view, start, end, max_frame_bytes)
+                if not stop:
                     break
-                stop = start + 4 + size
-                if stop > end:
-                    self._check_partial(view, start, end, size)
-                    break
-                self._handle(view, start + 4, stop)
+                self._take(receive(view, start + 4, stop))
                 start = stop
                 handled += 1
                 if start < end and not self._runs_ahead and not handled & (handled - 1):
                     self._send_ready()
+        except Refused as problem:
+            self._refuse(str(problem))
         finally:
             self._handling = False
         if self.is_open:
             self._runs_ahead |= handled > WINDOW
             self._send_ready()
-            if self._stopped_by is not None and start < end and self._stopped_by.overtaken is not None:
-                self._loop.call_soon(self._stopped_by.overtaken)
+            if self._stopped_by is not None and start < end:
+                self._loop.call_soon(self._stopped_by.overtake)
         return start
 
     def _may_parse(self) -> bool:
         return (
             self._stopped_by is None
+            and not self._is_muted
             and len(self._in_flight) < self._most_in_flight
             and self._out.size < MAX_QUEUED_BYTES
         )
 
-    def _check_partial(self, view: memoryview, start: int, end: int, size: int) -> None:
-        if size > SMALL_FRAME_LIMIT and end - start >= 6 and _KEY.unpack_from(view, start + 4)[0] != PRODUCE_KEY:
-            self._refuse(f"a request other than Produce of {size} bytes")
-
-    def _handle(self, view: memoryview, start: int, stop: int) -> None:
-        familiar = self._familiar
-        if familiar is not None and stop - start >= familiar.size:
-            correlation_id = familiar.beginning.correlation_id(view, start)
-            if correlation_id is not None:
-                body = start + familiar.size
-                if self._take_shortcut(familiar, view, body, stop, correlation_id):
-                    return
-                exchange = Exchange(self, familiar.api, familiar.version, correlation_id, familiar.client_id)
-                self._read(exchange, familiar.read, view, body, stop)
-                return
-        self._handle_new(view, start, stop)
-
-    def _take_shortcut(self, familiar: _Familiar, view: memoryview, body: int, stop: int, correlation_id: int) -> bool:
-        """Whether the request has been dealt with."""
-        shortcut = familiar.shortcut
-        if shortcut is None:
-            return False
-        try:
-            answer = shortcut(view, body, stop, correlation_id)
-        except Exception as problem:
-            exchange = Exchange(self, familiar.api, familiar.version, correlation_id, familiar.client_id)
-            self._listener.report_bug(self, exchange, problem)
+    def _take(self, outcome: Exchange | bytes | None) -> None:
+        """What the pipeline made of a request: a reply, a request that is answered or parked, or None to go."""
+        if outcome is None or not self.is_open:
             self.close()
-            return True
-        if answer is None:
-            return False
-        if self._in_flight:
-            exchange = Exchange(self, familiar.api, familiar.version, correlation_id, familiar.client_id)
-            self._in_flight.append(exchange.answered(answer))
+        elif isinstance(outcome, bytes):
+            if self._in_flight:
+                self._in_flight.append(_Reply(outcome))
+            else:
+                self._out.put_reply(outcome)
+        elif outcome.chunks is not None and not self._in_flight:
+            self._queue(outcome)
         else:
-            self._out.put_reply(answer)
-        return True
-
-    def _handle_new(self, view: memoryview, start: int, stop: int) -> None:
-        try:
-            key, version, correlation_id, client_id, position = header.decode_request_header(view, start, stop)
-        except DecodeError as problem:
-            self._refuse(f"a request header that cannot be read: {problem}")
-            return
-        api = self._apis.get(key)
-        if api is None or not api.min_version <= version <= api.max_version:
-            if key != API_VERSIONS_KEY or api is None:
-                self._refuse(f"{api.name if api else f'API key {key}'} version {version}, which is not served")
-                return
-            # An unknown version of ApiVersions is answered in version 0 with error 35, so that any client can learn.
-            api.load()
-            self._answer(Exchange(self, api, 0, correlation_id, client_id), None)
-            return
-        read = codec.reader(api.request or api.load(), version)
-        if key <= FETCH_KEY:
-            beginning = header.Beginning(view, start, position)
-            shortcut = api.shortcut(version)
-            self._familiar = _Familiar(beginning, position - start, api, version, client_id, read, shortcut)
-        self._read(Exchange(self, api, version, correlation_id, client_id), read, view, position, stop)
-
-    def _read(self, exchange: Exchange, read: Reader, view: memoryview, position: int, stop: int) -> None:
-        try:
-            request, _ = read(view, position, stop)
-        except DecodeError as problem:
-            self._refuse(f"a malformed {exchange.api.name} request version {exchange.version}: {problem}")
-            return
-        self._answer(exchange, request)
-
-    def _answer(self, exchange: Exchange, request: Message | None) -> None:
-        try:
-            response = exchange.api.handle(exchange, request)
-        except Exception as problem:
-            self._listener.report_bug(self, exchange, problem)
-            self.close()
-            return
-        if not self.is_open:
-            return
-        if response is not None:
-            self._encode(exchange, response)
-        if exchange.chunks is not None and not self._in_flight:
-            self._queue(exchange)
-            return
-        self._in_flight.append(exchange)
-        if exchange.chunks is None and not exchange.api.pipelined:
-            self._stopped_by = exchange
+            self._in_flight.append(outcome)
+            if outcome.chunks is None and not outcome.is_pipelined:
+                self._stopped_by = outcome
 
     def _refuse(self, reason: str) -> None:
         self._listener.report_refusal(self, reason)
@@ -365,11 +286,8 @@ class Connection:
 
     # Answering
 
-    def complete(self, exchange: Exchange, response: Message) -> None:
+    def on_reply(self, exchange: Exchange) -> None:
         """The reply of a parked request has come."""
-        if not self.is_open or exchange.chunks is not None:
-            return
-        self._encode(exchange, response)
         if self._handling or not self.is_open:
             return
         if self._stopped_by is exchange:
@@ -380,16 +298,6 @@ class Connection:
             # complete a third one's request. Such a chain would be as deep as there are connections.
             self._loop.call_soon(self._resume)
 
-    def _encode(self, exchange: Exchange, response: Message) -> None:
-        try:
-            chunks = header.frame_response(response, exchange.version, exchange.correlation_id)
-        except EncodeError as problem:
-            self._listener.report_bug(self, exchange, problem)
-            self.close()
-            return
-        exchange.chunks = chunks
-        exchange.size = len(chunks[0]) if len(chunks) == 1 else codec.size(chunks)  # type: ignore[arg-type]
-
     def _drain_ready(self) -> None:
         while self._in_flight and self._in_flight[0].chunks is not None:
             self._queue(self._in_flight.popleft())
@@ -397,6 +305,13 @@ class Connection:
     def _queue(self, exchange: Exchange) -> None:
         if exchange.chunks:
             self._out.put(exchange.chunks, exchange.size)
+        if exchange.throttle_ms and not self._is_muted:
+            self._is_muted = True
+            self._loop.call_later(exchange.throttle_ms / 1000, self._unmute)
+
+    def _unmute(self) -> None:
+        self._is_muted = False
+        self._resume()
 
     def _resume(self) -> None:
         """Something that held parsing back may be gone."""
@@ -409,12 +324,12 @@ class Connection:
             self._send_ready()
         if self.is_open and not self._reading and self._may_parse():
             self._reading = True
-            self._loop.add_reader(self._fd, self._on_readable)
+            self._channel.watch_readable(self._on_readable)
 
     def _pause_reading(self) -> None:
         if self._reading:
             self._reading = False
-            self._loop.remove_reader(self._fd)
+            self._channel.unwatch_readable()
 
     # Sending
 
@@ -440,7 +355,7 @@ class Connection:
             return
         if self._writing:  # a socket with room would call for nothing while the disk is waited for
             self._writing = False
-            self._loop.remove_writer(self._fd)
+            self._channel.unwatch_writable()
         if sent is Sent.NOT_CACHED:
             self._waiting_for_disk = True
             self._listener.read_ahead(self._out.first, self._on_read_ahead)
@@ -454,7 +369,7 @@ class Connection:
     def _wait_writable(self) -> None:
         if not self._writing:
             self._writing = True
-            self._loop.add_writer(self._fd, self._on_writable)
+            self._channel.watch_writable(self._on_writable)
 
     def _on_writable(self) -> None:
         self._heard = True
@@ -474,17 +389,14 @@ class Connection:
         if not self.is_open:
             return
         self.is_open = False
-        self._loop.remove_reader(self._fd)
-        self._loop.remove_writer(self._fd)
-        self._socket.close()
+        self._channel.close()
         self._own(None)
         self._out.clear()
         parked = [exchange for exchange in self._in_flight if exchange.chunks is None]
         self._in_flight.clear()
         self._listener.forget(self)
         for exchange in parked:
-            if exchange.abandoned is not None:
-                exchange.abandoned()
+            exchange.abandon()
 
     @property
     def waits_for_peer(self) -> bool:

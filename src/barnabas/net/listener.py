@@ -8,7 +8,6 @@ those who are connected are served on.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import socket
 from collections import Counter
@@ -17,7 +16,8 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from barnabas.net.api import Apis, Exchange
+from barnabas.model.session import RequestPipeline
+from barnabas.net.channel import PlainChannel
 from barnabas.net.connection import Connection
 from barnabas.net.outbox import PIECE_BYTES
 from barnabas.net.shortage import Shortage
@@ -26,9 +26,6 @@ SCRATCH_BYTES = 256 << 10
 ACCEPT_PAUSE_S = 0.1
 MAX_ACCEPTS_AT_ONCE = 64
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-_TCP_CONGESTION: int | None = getattr(socket, "TCP_CONGESTION", None)
-_UNPACED = b"reno"
-"""In every Linux kernel, and open to every user."""
 
 ReadAhead = Callable[[Any, Callable[[], None]], None]
 """Reads a file range off the loop, then calls back on it."""
@@ -68,7 +65,7 @@ class Listener:
         name: str,
         sock: socket.socket,
         loop: asyncio.AbstractEventLoop,
-        apis: Apis,
+        pipeline: RequestPipeline,
         limits: ConnectionLimits,
         read_ahead: ReadAhead,
         log: Log,
@@ -76,7 +73,7 @@ class Listener:
     ) -> None:
         self.name = name
         self.loop = loop
-        self.apis = apis
+        self.pipeline = pipeline
         self.limits = limits
         self.read_ahead = read_ahead
         self.scratch_view = memoryview(bytearray(SCRATCH_BYTES))
@@ -144,13 +141,8 @@ class Listener:
         if not self.limits.allows(peer):
             sock.close()
             return
-        sock.setblocking(False)
-        with contextlib.suppress(OSError):  # macOS refuses it for a peer that is gone already
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if is_loopback(peer):
-            _send_unpaced(sock)
         self.limits.per_ip[peer] += 1
-        self.limits.open.add(Connection(self, sock, peer))
+        self.limits.open.add(Connection(self, PlainChannel(sock, self.loop, peer), peer))
 
     # Watching
 
@@ -192,16 +184,6 @@ class Listener:
         if self._refusals & (self._refusals - 1) == 0:
             self._log("connection closed", peer=connection.peer, reason=reason, refusals=self._refusals)
 
-    def report_bug(self, connection: Connection, exchange: Exchange, problem: Exception) -> None:
-        self._log(
-            "request failed",
-            api=exchange.api.name,
-            version=exchange.version,
-            client=exchange.client_id,
-            peer=connection.peer,
-            exc_info=problem,
-        )
-
     # The end
 
     def stop_accepting(self) -> None:
@@ -221,14 +203,3 @@ class Listener:
             self._sweep.cancel()
         for connection in self._connections():
             connection.close()
-
-
-def is_loopback(peer: str) -> bool:
-    return peer == "::1" or peer.removeprefix("::ffff:").startswith("127.")
-
-
-def _send_unpaced(sock: socket.socket) -> None:
-    """Turns TCP pacing off: BBR would send large replies over the loopback at the pace of a timer, at twice the CPU."""
-    if _TCP_CONGESTION is not None:
-        with contextlib.suppress(OSError):  # the kernel's own choice then stays
-            sock.setsockopt(socket.IPPROTO_TCP, _TCP_CONGESTION, _UNPACED)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Iterable
 from enum import Enum, auto
 from typing import Any
 
 from barnabas.model.ports import DiskError
+from barnabas.net.channel import PlainChannel
 
 COPY_LIMIT = 128 << 10
 """File ranges up to this are read and sent with their neighbours."""
@@ -28,11 +28,11 @@ class Sent(Enum):
 
 
 class Outbox:
-    __slots__ = ("_chunks", "_fd", "_scratch", "size")
+    __slots__ = ("_channel", "_chunks", "_scratch", "size")
 
-    def __init__(self, fd: int, scratch: memoryview | None) -> None:
+    def __init__(self, channel: PlainChannel, scratch: memoryview | None) -> None:
         """File ranges go by sendfile; by way of ``scratch`` where one is given."""
-        self._fd = fd
+        self._channel = channel
         self._scratch = scratch
         self._chunks: deque[Any] = deque()
         self.size = 0
@@ -59,7 +59,7 @@ class Outbox:
         chunks = self._chunks
         try:
             if len(chunks) == 1 and isinstance(chunks[0], bytes):  # nearly every reply is one small piece, and fits
-                self._took(os.write(self._fd, chunks[0]))
+                self._took(self._channel.send(chunks[0]))
             while chunks:
                 if isinstance(chunks[0], IN_MEMORY):
                     self._send_gathered()
@@ -89,7 +89,8 @@ class Outbox:
                     break
                 chunks[position] = chunk
             gathered.append(chunk)
-        self._took(os.writev(self._fd, gathered) if len(gathered) > 1 else os.write(self._fd, gathered[0]))
+        channel = self._channel
+        self._took(channel.send_gathered(gathered) if len(gathered) > 1 else channel.send(gathered[0]))
 
     def _send_range(self, chunk: Any) -> bool:
         """Sends from a file range, or reads it to be sent with its neighbours; False where it is not in memory."""
@@ -102,15 +103,12 @@ class Outbox:
             piece = _read_piece(chunk, self._scratch[: chunk.size])
             if piece is None:
                 return False
-            sent = os.write(self._fd, piece)
+            sent = self._channel.send(piece)
             self._took_range(chunk, sent)
             if sent < len(piece):
                 raise BlockingIOError  # or the rest would be read for nothing
         elif chunk.is_hot or chunk.file.is_cached(chunk.size, chunk.position):
-            try:
-                sent = os.sendfile(self._fd, chunk.file.fileno(), chunk.position, min(chunk.size, SENDFILE_CHUNK))
-            finally:
-                chunk.file.release_fileno()
+            sent = self._channel.send_file(chunk.file, chunk.position, min(chunk.size, SENDFILE_CHUNK))
             self._took_range(chunk, sent)
         else:
             return False

@@ -58,13 +58,18 @@ class Partition:
         self.leader_epoch_start_offset = -1
         """Where the log ended when this broker became leader."""
         self.in_sync_count = 0
+        self.durable_end = 0
+        """Below it this replica holds the log as durably as the topic's flush settings ask: what acks=1 waits for."""
+        self.is_durable_at_once = False
+        """Whether an append is durable in that sense when it returns: no flush is to be waited for."""
         self.commits_at_once = False
-        """Whether an append is committed when it returns: we lead alone, and no flush is to be waited for."""
+        """Whether it is also committed: there is no other in-sync replica."""
         self._node_id = node_id
         self._disk = disk
         self._clock = clock
         self._waiting_fetches: dict[FetchWaiter, None] = {}
-        self._waiting_produces: deque[tuple[int, Callable[[ErrorCode], None]]] = deque()
+        self._waiting_for_durable: deque[tuple[int, Callable[[ErrorCode], None]]] = deque()
+        self._waiting_for_commit: deque[tuple[int, Callable[[ErrorCode], None]]] = deque()
         self._unseen_bytes = 0
         """Appended, and not yet told to those who wait."""
         self._flushing = False
@@ -84,7 +89,8 @@ class Partition:
         self._learn_commits()
 
     def _learn_commits(self) -> None:
-        self.commits_at_once = self.leader is not None and self.in_sync_count == 1 and not self._flushes
+        self.is_durable_at_once = self.leader is not None and not self._flushes
+        self.commits_at_once = self.is_durable_at_once and self.in_sync_count == 1
 
     def lead(self, leader_epoch: int, in_sync_replicas: tuple[int, ...]) -> None:
         """Becomes leader. With no other in-sync replica the log is committed as far as it is durable.
@@ -117,7 +123,9 @@ class Partition:
             waiter.disturbed()
 
     def _answer_waiting_produces(self, reason: ErrorCode) -> None:
-        waiting, self._waiting_produces = self._waiting_produces, deque()
+        waiting = [*self._waiting_for_durable, *self._waiting_for_commit]
+        self._waiting_for_durable.clear()
+        self._waiting_for_commit.clear()
         for _, then in waiting:
             then(reason)
 
@@ -161,20 +169,32 @@ class Partition:
                     self.flush()  # nobody waits for it; it bounds what a crash makes us check
         return appended
 
+    def when_durable(self, last_offset: int, then: Callable[[ErrorCode], None]) -> None:
+        """Calls ``then`` when this replica holds the record durably, whatever the others do."""
+        if last_offset < self.durable_end:
+            then(ErrorCode.NONE)
+        else:
+            self._waiting_for_durable.append((last_offset, then))
+
     def when_committed(self, last_offset: int, then: Callable[[ErrorCode], None]) -> None:
         """Calls ``then`` with the outcome: at once, or when the high watermark has passed ``last_offset``."""
         if last_offset < self.high_watermark:
             then(ErrorCode.NONE)
         else:
-            self._waiting_produces.append((last_offset, then))
+            self._waiting_for_commit.append((last_offset, then))
 
     def _advance(self, offset: int) -> None:
+        """This replica holds the log durably up to ``offset``."""
+        if offset > self.durable_end:
+            self.durable_end = offset
+            while self._waiting_for_durable and self._waiting_for_durable[0][0] < offset:
+                self._waiting_for_durable.popleft()[1](ErrorCode.NONE)
         leader = self.leader
         if leader is None or not leader.advance(self._node_id, offset):
             return
         self.high_watermark = leader.high_watermark
-        while self._waiting_produces and self._waiting_produces[0][0] < self.high_watermark:
-            self._waiting_produces.popleft()[1](ErrorCode.NONE)
+        while self._waiting_for_commit and self._waiting_for_commit[0][0] < self.high_watermark:
+            self._waiting_for_commit.popleft()[1](ErrorCode.NONE)
         grown, self._unseen_bytes = self._unseen_bytes, 0
         if self._waiting_fetches:
             for waiter in list(self._waiting_fetches):

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from barnabas.app.clock import LoopClock
 from barnabas.net import connection as module
-from barnabas.net.api import Api
+from barnabas.net.channel import PlainChannel
 from barnabas.net.connection import WINDOW, Connection
 from barnabas.net.outbox import COPY_LIMIT
+from barnabas.runtime.pipeline import Api, Loaded, Pipeline
 from barnabas.storage.reading import FileRange
 from barnabas.wire import header
 from barnabas.wire.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -71,7 +73,7 @@ def listener_of(loop: Loop, **more: Any) -> Any:
     return SimpleNamespace(
         name="PLAINTEXT",
         loop=loop,
-        apis={},
+        pipeline=Pipeline({}, LoopClock(loop), report=lambda *_, **__: None),  # type: ignore[arg-type]
         pieces=memoryview(bytearray(SIZE)),
         scratch_view=memoryview(bytearray(SIZE)),
         now=lambda: 0.0,
@@ -79,6 +81,10 @@ def listener_of(loop: Loop, **more: Any) -> Any:
         forget=lambda connection: None,
         **more,
     )
+
+
+def connect(listener: Any, sock: socket.socket) -> Connection:
+    return Connection(listener, PlainChannel(sock, listener.loop, "127.0.0.1"), "127.0.0.1")
 
 
 def test_of_requests_that_come_together_the_first_are_answered_before_the_last_are_handled(
@@ -107,14 +113,10 @@ def test_of_requests_that_come_together_the_first_are_answered_before_the_last_a
 
     loop = Loop()
     listener = listener_of(loop)
-    listener.apis[18] = Api(
-        key=18,
-        name="ApiVersions",
-        min_version=0,
-        max_version=0,
-        load=lambda: (ApiVersionsRequest, handle, lambda version: None),
+    listener.pipeline.apis[18] = Api(
+        key=18, name="ApiVersions", min_version=0, max_version=0, load=lambda: Loaded(ApiVersionsRequest, handle)
     )
-    connection = Connection(listener, ours, "127.0.0.1")
+    connection = connect(listener, ours)
     assert answered_when_handled(1) == [0]
     assert answered_when_handled(3) == [0, 1, 2]
     assert answered_when_handled(WINDOW) == [0, 1, 2, 2, 4]
@@ -130,7 +132,7 @@ def test_a_socket_with_room_is_not_watched_while_the_disk_is_waited_for(
     ours, theirs = sockets
     loop, waiting = Loop(), []
     listener = listener_of(loop, read_ahead=lambda chunk, then: waiting.append(then))
-    connection = Connection(listener, ours, "127.0.0.1")
+    connection = connect(listener, ours)
     file: Any = OnDisk()
     before = bytes(8 << 20)  # more than a socket takes at once
     connection._out.put([before, FileRange(file, 0, SIZE)], len(before) + SIZE)
@@ -167,7 +169,7 @@ def test_without_memory_for_a_frame_its_connection_is_closed(
     listener = listener_of(loop, report_refusal=lambda _connection, reason: reasons.append(reason))
     listener.limits.max_frame_bytes = 8 << 20
     listener.limits.has_room = lambda more_bytes: True
-    connection = Connection(listener, ours, "127.0.0.1")
+    connection = connect(listener, ours)
     theirs.send(struct.pack(">i", 4 << 20) + bytes(6))
     sent = 10
     while sent < received:

@@ -9,7 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas.net.listener import ConnectionLimits, Listener, is_loopback
+from barnabas.app.clock import LoopClock
+from barnabas.net.channel import is_loopback
+from barnabas.net.listener import ConnectionLimits, Listener
+from barnabas.runtime.pipeline import Pipeline
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="congestion control is chosen by socket on Linux only")
 
@@ -22,7 +25,7 @@ def listener() -> Iterator[Listener]:
         name="PLAINTEXT",
         sock=sock,
         loop=loop,
-        apis={},
+        pipeline=Pipeline({}, LoopClock(loop), report=lambda *told, **more: None),
         limits=ConnectionLimits(),
         read_ahead=lambda chunk, then: None,
         log=lambda *told, **more: None,
@@ -43,9 +46,9 @@ def congestion_control(listener: Listener, source: str) -> bytes:
     with socket.create_connection(("127.0.0.1", listener.port), source_address=(source, 0)):
         listener.loop.run_until_complete(asyncio.wait_for(accepted(), 10))
         (connection,) = listener.limits.open
-        named: bytes = connection._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+        name = connection._channel.congestion_control
         connection.close()
-        return named.rstrip(b"\0")
+        return name
 
 
 @pytest.mark.parametrize("source", ["127.0.0.1", "127.0.0.2"])

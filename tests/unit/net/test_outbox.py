@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from barnabas.app.os_disk import OsDisk
 from barnabas.model.ports import DiskError, File
+from barnabas.net.channel import PlainChannel
 from barnabas.net.outbox import COPY_LIMIT, PIECE_BYTES, Outbox, Sent
 from barnabas.storage.reading import FileRange
 
@@ -30,6 +31,8 @@ class Peers:
         for each in (self.ours, self.theirs):
             each.setblocking(False)
         self.ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16 << 10)
+        loop: Any = None  # an outbox does not wait
+        self.channel = PlainChannel(self.ours, loop, "")
 
     def read(self) -> bytes:
         got = bytearray()
@@ -66,7 +69,7 @@ def drain(outbox: Outbox, peers: Peers) -> bytes:
 
 
 def test_a_reply_that_fits_is_out_at_once(peers: Peers) -> None:
-    outbox = Outbox(peers.ours.fileno(), None)
+    outbox = Outbox(peers.channel, None)
     outbox.put_reply(b"reply")
     assert outbox.size == 5
     assert outbox.send() is Sent.ALL
@@ -86,7 +89,7 @@ pieces = st.one_of(
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_everything_comes_out_in_order(file: File, scratch: memoryview | None, chosen: list[Any]) -> None:
     peers = Peers()
-    outbox = Outbox(peers.ours.fileno(), scratch)
+    outbox = Outbox(peers.channel, scratch)
     expected, got = bytearray(), bytearray()
     for number, piece in enumerate(chosen):
         if isinstance(piece, tuple):
@@ -129,7 +132,7 @@ def test_a_range_on_the_disk_is_waited_for_and_nothing_overtakes_it(
     peers: Peers, file: File, scratch: memoryview | None, size: int
 ) -> None:
     cold: Any = Cold(file)
-    outbox = Outbox(peers.ours.fileno(), scratch)
+    outbox = Outbox(peers.channel, scratch)
     chunk = FileRange(cold, 10, size)
     outbox.put([b"head", chunk, b"tail"], size + 8)
     assert outbox.send() is Sent.NOT_CACHED
@@ -141,7 +144,7 @@ def test_a_range_on_the_disk_is_waited_for_and_nothing_overtakes_it(
 
 def test_a_range_that_was_read_ahead_and_is_gone_again_is_sent_all_the_same(peers: Peers, file: File) -> None:
     cold: Any = Cold(file)
-    outbox = Outbox(peers.ours.fileno(), SCRATCH)
+    outbox = Outbox(peers.channel, SCRATCH)
     outbox.put([FileRange(cold, 10, COPY_LIMIT + 1, is_hot=True)], COPY_LIMIT + 1)
     assert drain(outbox, peers) == CONTENT[10 : 11 + COPY_LIMIT]
 
@@ -151,14 +154,14 @@ def test_a_range_that_was_read_ahead_and_is_gone_again_is_sent_all_the_same(peer
 def test_a_file_that_ends_too_early_is_an_error(
     peers: Peers, file: File, scratch: memoryview | None, size: int
 ) -> None:
-    outbox = Outbox(peers.ours.fileno(), scratch)
+    outbox = Outbox(peers.channel, scratch)
     outbox.put([FileRange(file, len(CONTENT) - 500, size, is_hot=True)], size)
     with pytest.raises(DiskError, match="ends before"):
         drain(outbox, peers)
 
 
 def test_a_peer_that_is_gone_is_an_error(peers: Peers) -> None:
-    outbox = Outbox(peers.ours.fileno(), None)
+    outbox = Outbox(peers.channel, None)
     outbox.put_reply(b"x")
     peers.theirs.close()
     with pytest.raises(OSError, match=r"Broken pipe|reset"):

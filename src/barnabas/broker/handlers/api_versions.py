@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 
-from barnabas.broker.context import Broker, Request
+from barnabas.broker.context import Broker
 from barnabas.broker.features import HANDLED_FEATURES
 from barnabas.model.errors import ErrorCode
+from barnabas.runtime.pipeline import Request
 from barnabas.wire.api.api_versions import (
     ApiVersion,
     ApiVersionsRequest,

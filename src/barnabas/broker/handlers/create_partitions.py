@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from barnabas.broker.context import Broker, Request
+from barnabas.broker.context import Broker
 from barnabas.broker.forwarding import forward
 from barnabas.model.errors import ApiError
+from barnabas.runtime.pipeline import Request
 from barnabas.wire.api.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from barnabas.broker.context import Broker, Request
+from barnabas.broker.context import Broker
 from barnabas.broker.grouping import ask_each, told
 from barnabas.model.errors import ApiError
+from barnabas.runtime.pipeline import Request
 from barnabas.wire.api.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from barnabas.broker.context import Broker, Request
+from barnabas.broker.context import Broker
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.model.ids import INTERNAL_TOPICS
+from barnabas.runtime.pipeline import Request
 from barnabas.wire.api.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from barnabas.broker.authorized import ALL_CLUSTER_OPERATIONS
-from barnabas.broker.context import Broker, Request
+from barnabas.broker.context import Broker
 from barnabas.model.errors import ErrorCode
+from barnabas.runtime.pipeline import Request
 from barnabas.wire.api.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from barnabas.broker.context import Broker, Request
+from barnabas.broker.context import Broker
 from barnabas.core.metadata.configs import ConfigSource, Origin, origins
 from barnabas.core.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from barnabas.core.metadata.topics import check_name
@@ -12,6 +12,7 @@ from barnabas.model.broker_settings import FINER_UNITS, all_broker_settings
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.model.settings import Setting, SettingType, described
 from barnabas.model.topic_settings import TopicSettings
+from barnabas.runtime.pipeline import Request
 from barnabas.wire.api.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,

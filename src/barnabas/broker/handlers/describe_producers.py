@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from barnabas.broker.context import Broker, Request
+from barnabas.broker.context import Broker
 from barnabas.model.errors import ApiError, ErrorCode
+from barnabas.runtime.pipeline import Request
 from barnabas.wire.api.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,

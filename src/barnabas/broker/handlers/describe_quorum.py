@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from barnabas.broker.context import Broker, Request
+from barnabas.broker.context import Broker
 from barnabas.model.errors import ErrorCode
 from barnabas.model.ids import METADATA_TOPIC
+from barnabas.runtime.pipeline import Request
 from barnabas.wire.api.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,

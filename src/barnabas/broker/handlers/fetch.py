@@ -6,10 +6,11 @@ Leader hints: KIP-951.
 
 from __future__ import annotations
 
-from barnabas.broker.context import Broker, Request
+from barnabas.broker.context import Broker
 from barnabas.broker.fetch_sessions import FetchContext, Target, topic_of
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.runtime.partition import Partition
+from barnabas.runtime.pipeline import Request
 from barnabas.runtime.purgatory import DelayedFetch
 from barnabas.wire.api.fetch import (
     AbortedTransaction,

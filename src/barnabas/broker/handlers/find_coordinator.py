@@ -6,11 +6,12 @@ librdkafka takes the presence of this call as the sign that a broker understands
 
 from __future__ import annotations
 
-from barnabas.broker.context import Broker, Request
+from barnabas.broker.context import Broker
 from barnabas.broker.creation import request_for
 from barnabas.core.metadata.image import TopicImage
 from barnabas.model.errors import ErrorCode
 from barnabas.model.ids import OFFSETS_TOPIC
+from barnabas.runtime.pipeline import Request
 from barnabas.wire.api.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2

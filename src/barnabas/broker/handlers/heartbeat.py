@@ -7,8 +7,9 @@ waiting behind it: then the heartbeat is answered first.
 
 from __future__ import annotations
 
-from barnabas.broker.context import Broker, Request
+from barnabas.broker.context import Broker
 from barnabas.broker.grouping import ask, may_wait, told
+from barnabas.runtime.pipeline import Request
 from barnabas.wire.api.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 

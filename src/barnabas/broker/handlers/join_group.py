@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from barnabas.broker.context import Broker, Request
+from barnabas.broker.context import Broker
 from barnabas.broker.grouping import ask, told
 from barnabas.model.errors import ApiError
+from barnabas.runtime.pipeline import Request
 from barnabas.wire.api.join_group import JoinGroupRequest, JoinGroupResponse
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from barnabas.broker.context import Broker, Request
+from barnabas.broker.context import Broker
 from barnabas.broker.grouping import ask, told
+from barnabas.runtime.pipeline import Request
 from barnabas.wire.api.leave_group import LeaveGroupRequest, LeaveGroupResponse
 
 

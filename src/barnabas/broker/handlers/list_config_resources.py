@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from barnabas.broker.context import Broker, Request
+from barnabas.broker.context import Broker
 from barnabas.core.metadata.image import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from barnabas.model.errors import ErrorCode
+from barnabas.runtime.pipeline import Request
 from barnabas.wire.api.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,

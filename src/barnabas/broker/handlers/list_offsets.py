@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from barnabas.broker.context import Broker, Request
+from barnabas.broker.context import Broker
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.runtime.partition import Partition
+from barnabas.runtime.pipeline import Request
 from barnabas.wire.api.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,

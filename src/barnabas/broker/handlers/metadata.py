@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from barnabas.broker.authorized import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS
-from barnabas.broker.context import Broker, Request
+from barnabas.broker.context import Broker
 from barnabas.core.metadata.image import MetadataImage, PartitionImage, TopicImage
 from barnabas.core.metadata.topics import check_name, is_legal
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.model.ids import INTERNAL_TOPICS, NO_LEADER, TRANSACTIONS_TOPIC, ZERO_UUID
+from barnabas.runtime.pipeline import Request
 from barnabas.wire.api.metadata import (
     MetadataRequest,
     MetadataRequestTopic,

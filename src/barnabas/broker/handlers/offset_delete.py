@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from barnabas.broker.context import Broker, Request
+from barnabas.broker.context import Broker
 from barnabas.broker.grouping import ask, parted, together, told
 from barnabas.model.errors import ErrorCode
+from barnabas.runtime.pipeline import Request
 from barnabas.wire.api.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestTopic,

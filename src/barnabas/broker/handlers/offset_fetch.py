@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from barnabas.broker.context import Broker, Request
+from barnabas.broker.context import Broker
 from barnabas.broker.grouping import ask_each, told
 from barnabas.model.errors import ApiError, ErrorCode
+from barnabas.runtime.pipeline import Request
 from barnabas.wire.api.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,

@@ -6,14 +6,13 @@ and are refused. Idempotence: KIP-98, KIP-360. Error details: KIP-467. Leader hi
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from barnabas.broker.context import Broker, Request
+from barnabas.broker.context import Broker
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.model.ids import INTERNAL_TOPICS
 from barnabas.runtime.partition import Partition
+from barnabas.runtime.pipeline import Request
 from barnabas.runtime.purgatory import DelayedProduce
-from barnabas.wire import codec, header, known_produce
+from barnabas.wire import header, known_produce
 from barnabas.wire.api.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -27,14 +26,13 @@ from barnabas.wire.api.produce import (
 )
 from barnabas.wire.batch import codec_number, is_transactional
 from barnabas.wire.compression import Codec
-from barnabas.wire.schema import DecodeError
 
 ALL = -1
 FIRST_WITH_ZSTD = 7
 """KIP-110: a consumer that asks with an older Fetch could not read it."""
 
-MAX_KNOWN_PREFIXES = 4096
-"""Of one version, of all clients together."""
+MAX_KNOWN_PREFIXES = 1024
+"""Of one connection."""
 
 
 def handle(broker: Broker, exchange: Request, request: ProduceRequest) -> ProduceResponse | None:
@@ -81,7 +79,8 @@ def _append_topic(
         answer.base_offset = appended.first_offset
         answer.log_append_time_ms = appended.log_append_time_ms
         answer.log_start_offset = appended.log_start_offset
-        if appended.last_offset >= partition.high_watermark and request.acks:
+        reached = partition.high_watermark if request.acks == ALL else partition.durable_end
+        if appended.last_offset >= reached and request.acks:
             waits.append((answer, partition, appended.last_offset))
     return TopicProduceResponse(topic.name, topic.topic_id, answers)
 
@@ -171,81 +170,86 @@ def _park(
     deadline_ms = broker.clock.monotonic_ms() + max(0, request.timeout_ms)
     delayed = DelayedProduce(len(waits), deadline_ms, broker.clock, finish)
     for slot, (_, partition, last_offset) in enumerate(waits):
-        partition.when_committed(last_offset, delayed.outcome_of(slot))
+        wait = partition.when_committed if request.acks == ALL else partition.when_durable
+        wait(last_offset, delayed.outcome_of(slot))
 
 
-# The shortcut
+# The fast path
 
 
-def shortcut(broker: Broker, version: int) -> Callable[[memoryview, int, int, int], bytes | None] | None:
-    """The way for requests of one batch whose append is committed at once: no message is decoded or encoded."""
+def fast_path(broker: Broker, version: int) -> KnownRequests | None:
+    """For requests of one batch whose acknowledgement waits for nothing: no message is decoded or encoded."""
     layout = known_produce.layout_of(version)
-    if layout is None:
-        return None
-    found: _Shortcut | None = broker.produce_shortcuts.get(version)
-    if found is None:
-        found = broker.produce_shortcuts[version] = _Shortcut(broker, version, layout)
-    return found.answer
+    return None if layout is None else KnownRequests(broker, version, layout)
 
 
-class _Shortcut:
-    """Knows requests of one version by what stands before their batch (``wire.known_produce``)."""
+class KnownRequests:
+    """Knows requests of one connection by what stands before their batch (``wire.known_produce``)."""
 
-    __slots__ = ("_broker", "_known", "_layout", "_version")
+    __slots__ = ("_broker", "_known", "_layout", "_version", "error_code")
 
     def __init__(self, broker: Broker, version: int, layout: known_produce.Layout) -> None:
         self._broker = broker
         self._version = version
         self._layout = layout
         self._known: dict[bytes, _KnownPartition] = {}
+        self.error_code = 0
 
-    def answer(self, buffer: memoryview, body: int, end: int, correlation_id: int) -> bytes | None:
-        """None where something about the request asks for the ordinary way."""
-        layout = self._layout
-        if end - body < known_produce.SHORTEST:
+    def learn(self, frame: memoryview, body: int, stop: int, message: ProduceRequest) -> None:
+        prefix_end = self._prefix_end(frame, body, stop)
+        if not prefix_end or not self._layout.has_one_partition(frame, body, prefix_end):
+            return
+        topic = message.topic_data[0]
+        try:
+            partition = _look_up(self._broker, self._version, topic, topic.partition_data[0].index)
+        except ApiError:
+            return
+        if partition.name.topic in INTERNAL_TOPICS or message.acks not in (1, ALL):
+            return
+        if len(self._known) >= MAX_KNOWN_PREFIXES:
+            self._known.clear()
+        prefix = frame[body:prefix_end].tobytes()
+        self._known[prefix] = _KnownPartition(partition, topic, self._version, message.acks)
+
+    def answer(self, frame: memoryview, body: int, stop: int, correlation_id: int) -> bytes | None:
+        prefix_end = self._prefix_end(frame, body, stop)
+        if not prefix_end:
             return None
-        prefix_end = layout.prefix_end(buffer, body)
-        if not body < prefix_end < end:
-            return None
-        prefix = buffer[body:prefix_end].tobytes()
+        prefix = frame[body:prefix_end].tobytes()
         known = self._known.get(prefix)
         if known is None:
-            known = self._learn(prefix, buffer, body, prefix_end, end)
-            if known is None:
-                return None
+            return None
         partition = known.partition
-        if not partition.commits_at_once or (known.all_acks and not partition.has_enough_in_sync):
+        if known.all_acks:
+            is_at_once = partition.commits_at_once and partition.has_enough_in_sync
+        else:
+            is_at_once = partition.is_durable_at_once
+        if not is_at_once:
             if partition.leader is None:  # deleted, perhaps: there may be another of its name
                 del self._known[prefix]
             return None
-        batch = layout.batch(buffer, prefix_end, end)
+        batch = self._layout.batch(frame, prefix_end, stop)
         if batch is None or is_transactional(batch):
             return None
+        self.error_code = 0
         try:
             appended = partition.append(batch, self._broker.clock.now_ms())
         except ApiError as problem:
             return self._refuse(known.topic, problem, correlation_id)
-        first = appended.first_offset
-        return known.reply(correlation_id, first, appended.log_append_time_ms, appended.log_start_offset)
+        return known.reply(
+            correlation_id, appended.first_offset, appended.log_append_time_ms, appended.log_start_offset
+        )
 
-    def _learn(self, prefix: bytes, buffer: memoryview, body: int, prefix_end: int, end: int) -> _KnownPartition | None:
-        if not self._layout.has_one_partition(buffer, body, prefix_end):
-            return None
-        try:
-            request, _ = codec.reader(ProduceRequest, self._version)(buffer, body, end)
-            topic = request.topic_data[0]
-            partition = _look_up(self._broker, self._version, topic, topic.partition_data[0].index)
-        except (DecodeError, ApiError):
-            return None  # the ordinary way will find it too, and say so
-        if partition.name.topic in INTERNAL_TOPICS or request.acks not in (1, ALL):
-            return None
-        if len(self._known) >= MAX_KNOWN_PREFIXES:
-            self._known.clear()
-        known = self._known[prefix] = _KnownPartition(partition, topic, self._version, request.acks)
-        return known
+    def _prefix_end(self, frame: memoryview, body: int, stop: int) -> int:
+        """0 where the request has another shape."""
+        if stop - body < known_produce.SHORTEST:
+            return 0
+        prefix_end = self._layout.prefix_end(frame, body)
+        return prefix_end if body < prefix_end < stop else 0
 
     def _refuse(self, topic: TopicProduceData, problem: ApiError, correlation_id: int) -> bytes:
-        """Here, not on the ordinary way: a batch whose append has failed may have been changed already."""
+        """Here, not by the ordinary steps: a batch whose append has failed may have been changed already."""
+        self.error_code = problem.code
         answer = PartitionProduceResponse(topic.partition_data[0].index)
         _refuse(answer, problem)
         response = ProduceResponse([TopicProduceResponse(topic.name, topic.topic_id, [answer])])

@@ -39,7 +39,9 @@ def request_for(raw: Raw, topic: str, records: bytes, acks: int = 1) -> ProduceR
 
 def known_prefixes(broker: EmbeddedBroker) -> int:
     assert broker._node is not None
-    return sum(len(each._known) for each in broker._node.broker.produce_shortcuts.values())
+    sessions = [connection._session for connection in broker._node._limits.open]
+    paths = [session._familiar.fast_path for session in sessions if session._familiar is not None]
+    return sum(len(path._known) for path in paths if path is not None)
 
 
 def bad_checksum() -> bytes:
@@ -110,7 +112,7 @@ def test_many_in_one_piece_are_answered_in_order(broker: EmbeddedBroker, new_top
 
 
 def test_behind_a_parked_request(broker: EmbeddedBroker, new_topic: Callable[[], str]) -> None:
-    """A reply of the shortcut does not overtake one that waits for a flush."""
+    """A reply of the fast path does not overtake one that waits for a flush."""
     slow, quick = new_topic(), new_topic()
     with Raw(broker.port) as raw:
         raw.create(slow, flush_messages="1")
