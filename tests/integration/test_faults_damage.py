@@ -9,12 +9,20 @@ import pytest
 
 from barnabas.model.errors import ErrorCode
 from barnabas.wire.api.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from barnabas.wire.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas.wire.api.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from barnabas.wire.api.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from barnabas.wire.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
 from barnabas.wire.batch import iterate, read_header
 from tests.reliability.process import BrokerProcess
 from tests.reliability.raw import FETCH_VERSION, Raw, batch
@@ -147,3 +155,38 @@ def test_a_start_offset_beyond_the_end_removes_nothing(stopped: Stopped) -> None
         (line,) = told(broker)
     assert "900" in line
     assert all(path.exists() for path in stopped.logs)
+
+
+def commit(client: Raw, group: str, offset: int) -> ErrorCode:
+    topics = [OffsetCommitRequestTopic(TOPIC, partitions=[OffsetCommitRequestPartition(0, offset)])]
+    reply = client.call(OffsetCommitRequest(group, topics=topics), OffsetCommitResponse, 8)
+    return ErrorCode(reply.topics[0].partitions[0].error_code)
+
+
+def committed(client: Raw, group: str) -> tuple[ErrorCode, int]:
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=None)])
+    reply = client.call(request, OffsetFetchResponse, 8).groups[0]
+    return ErrorCode(reply.error_code), reply.topics[0].partitions[0].committed_offset if reply.topics else -1
+
+
+def test_a_damaged_offset_is_not_served_and_costs_the_groups_of_its_partition_only(tmp_path: Path) -> None:
+    """``my-group`` is in partition 12 of 50, ``orders`` in 31."""
+    with BrokerProcess(tmp_path / "data") as broker, Raw(broker.port) as client:
+        client.create(TOPIC)
+        client.call(FindCoordinatorRequest(key_type=0, coordinator_keys=["any"]), FindCoordinatorResponse, 4)
+        assert [commit(client, group, 777) for group in ("my-group", "orders")] == [ErrorCode.NONE] * 2
+        assert broker.stop() == 0
+    path = tmp_path / "data" / "__consumer_offsets-12" / f"{0:020d}.log"
+    content = bytearray(path.read_bytes())
+    value_at = content.index((777).to_bytes(8, "big"))
+    content[value_at + 1] ^= 0x20
+    path.write_bytes(content)
+    with BrokerProcess(tmp_path / "data") as broker, Raw(broker.port) as client:
+        assert committed(client, "my-group") == (ErrorCode.NOT_COORDINATOR, -1)
+        assert commit(client, "my-group", 778) is ErrorCode.NOT_COORDINATOR
+        assert committed(client, "orders") == (ErrorCode.NONE, 777)
+        (line,) = [line for line in broker.output.splitlines() if "groups cannot be loaded" in line]
+    assert '"partition": "__consumer_offsets-12"' in line
+    assert str(path) in line
+    assert "offset 0 (CRC)" in line
+    assert path.read_bytes() == content, "a person may want to look at it"

@@ -52,7 +52,11 @@ class GroupShard:
         self._load()
 
     def _load(self) -> None:
-        """Where the log cannot be read, nobody is served here: the groups of this partition only."""
+        """A log that cannot be read, or is damaged, is not served: its groups get NOT_COORDINATOR, as in Kafka.
+
+        Half of its records would be worse than none. A committed offset that is missing sends its group back to an
+        earlier one, or to where auto.offset.reset says.
+        """
         machine = GroupMachine(self._policy, self._random)
         journal = PartitionJournal(self.partition, self._clock, self._advance)
         shard = Shard(machine, journal, self._clock, on_failed_append=self._reload)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from barnabas.core.group import records as framing
 from barnabas.core.group.machine import GroupMachine
@@ -14,7 +14,7 @@ from barnabas.runtime.partition import Partition
 from barnabas.runtime.shard import Journaled
 from barnabas.storage.log import Log
 from barnabas.storage.producer_state import Origin
-from barnabas.wire import batch
+from barnabas.storage.replay import checked_batches
 from barnabas.wire.batch import (
     HEADER_SIZE,
     SMALLEST_RECORD,
@@ -34,8 +34,6 @@ CONTINUES = 0x80
 """The bit of a varint's byte that says that another follows."""
 RECORD_OVERHEAD = 32
 """Of a record beside its key and its value, at most."""
-LOAD_BYTES = 4 << 20
-"""Read and decoded at a time."""
 
 UNREADABLE = (CorruptBatch, InvalidRecord, UnsupportedMagic, UnsupportedCodec, DecompressionError)
 _END_MARKERS = {ControlType.COMMIT: True, ControlType.ABORT: False}
@@ -82,12 +80,12 @@ def replay_log(log: Log, machine: GroupMachine) -> int:
     """Makes the machine what the log says, oldest first; returns how many records it holds.
 
     Records of types or versions that we do not know are passed over and stay in the log. Raises DiskError, LogOffline,
-    or one of ``UNREADABLE``.
+    or one of ``UNREADABLE`` at the first batch that is damaged.
     """
     count = 0
     latest: dict[bytes | None, Record | bytes] = {}
     """Key -> the last record, or the batch that holds nothing else: most are commits that a later one replaces."""
-    for content, position, header in _batches(log):
+    for content, position, header in checked_batches(log, log.log_start_offset):
         if header.is_control or header.is_transactional:
             _replay(latest.values(), NO_PRODUCER_ID, NO_PRODUCER_EPOCH, machine)
             latest.clear()
@@ -131,19 +129,6 @@ def _replay(records: Iterable[Record | bytes], producer_id: int, producer_epoch:
             continue
         if decoded is not None:
             machine.replay_record(record.offset, producer_id, producer_epoch, decoded)
-
-
-def _batches(log: Log) -> Iterator[tuple[bytes, int, BatchHeader]]:
-    offset = log.log_start_offset
-    while offset < log.log_end_offset:
-        result = log.read(offset, LOAD_BYTES)
-        if result.records is None:
-            return
-        content = result.records.read()
-        for position, header in batch.iterate(content):
-            if header.last_offset >= offset:
-                yield content, position, header
-        offset = result.next_offset
 
 
 def _replay_control(content: bytes, position: int, header: BatchHeader, machine: GroupMachine) -> None:

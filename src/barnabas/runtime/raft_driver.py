@@ -23,6 +23,7 @@ from barnabas.runtime.flush import RETRY_MS, flush, sync_names
 from barnabas.runtime.shard import Journaled
 from barnabas.storage.errors import LogOffline
 from barnabas.storage.log import Log
+from barnabas.storage.replay import checked_batches
 from barnabas.wire import batch, codec
 from barnabas.wire.records import ControlType, Record, decode_batch, read_control_type
 from barnabas.wire.schema import Message
@@ -30,9 +31,6 @@ from barnabas.wire.stored import raft
 from barnabas.wire.stored.metadata_control import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
 
 QUORUM_STATE = "quorum-state"
-
-
-LOAD_BYTES = 8 << 20
 
 
 class Loaded(Struct):
@@ -182,20 +180,15 @@ class RaftDriver:
 
     def _load_log(self, loaded: Loaded) -> None:
         offset = max(loaded.next_offset, self.log.log_start_offset)
-        while offset < self.log.log_end_offset:
-            result = self.log.read(offset, LOAD_BYTES)
-            content = result.records.read() if result.records is not None else b""
-            try:
-                for position, header in batch.iterate(content):
-                    if header.last_offset >= offset:
-                        self.bytes_since_snapshot += header.size
-                        loaded.take_batch(header, decode_batch(content, position))
-            except metadata_snapshot.UNREADABLE as problem:
-                raise metadata_snapshot.CorruptSnapshot(
-                    f"the metadata log in {self._directory} is damaged at offset {loaded.next_offset}: {problem}"
-                ) from problem
-            offset = result.next_offset
-        loaded.next_offset = offset
+        try:
+            for content, position, header in checked_batches(self.log, offset):
+                self.bytes_since_snapshot += header.size
+                loaded.take_batch(header, decode_batch(content, position))
+        except metadata_snapshot.UNREADABLE as problem:
+            raise metadata_snapshot.CorruptSnapshot(
+                f"the metadata log in {self._directory} is damaged at offset {loaded.next_offset}: {problem}"
+            ) from problem
+        loaded.next_offset = max(offset, self.log.log_end_offset)
 
     # Snapshots
 

@@ -24,7 +24,7 @@ from barnabas.storage.producer_snapshot import Snapshots
 from barnabas.storage.scan import CHUNK_BYTES, SegmentScan, scan_segment, sound_headers
 from barnabas.storage.segment import DELETED_SUFFIX, LOG_SUFFIX, SUFFIXES, Segment, aside_suffix
 from barnabas.storage.transaction_index import AbortedTransaction
-from barnabas.wire.batch import CONTROL, TRANSACTIONAL, CorruptBatch, add_sequence, read_header
+from barnabas.wire.batch import CONTROL, TRANSACTIONAL, CorruptBatch, add_sequence, check_crc, read_header
 from barnabas.wire.walk import BatchFields, IndexScan, ScanState, Stop
 
 if TYPE_CHECKING:
@@ -338,10 +338,26 @@ def _replay_segment(log: Log, segment: Segment, start_offset: int) -> None:
         return
 
     def take(scan: IndexScan, data: bytes, data_position: int) -> None:
-        _replay_all(log, scan.producers, data, data_position)
+        sound = [found for found in scan.producers if _is_undamaged(log, segment, data, found, data_position)]
+        _replay_all(log, sound, data, data_position)
 
     state = ScanState(segment.base_offset)
     scan_segment(segment, segment.size, take, position=place[0], state=state, check_crc=False)
+
+
+def _is_undamaged(log: Log, segment: Segment, data: bytes, found: BatchFields, data_position: int) -> bool:
+    """A damaged batch says nothing about its producer. Those behind it do, so the scan does not end there."""
+    at = found[0] - data_position
+    if check_crc(data, at, read_header(data, at).size):
+        return True
+    log.report(
+        "a damaged batch is left out of the producer state",
+        partition=str(log.partition),
+        file=segment.name + LOG_SUFFIX,
+        position=found[0],
+        offset=found[1],
+    )
+    return False
 
 
 def _find_epochs(log: Log, end: int) -> None:

@@ -102,6 +102,24 @@ def test_a_damaged_snapshot_is_replaced_by_the_log():
     assert produce(log, 1, 29).duplicate
 
 
+def test_a_damaged_batch_says_nothing_about_its_producer():
+    disk = SimDisk()
+    log = open_log(disk, small(segment_bytes=1 << 20))
+    for producer_id in (1, 2, 3):
+        produce(log, producer_id, 0)
+    log.close()
+    for name in disk.list("/data/topic-0"):
+        if name.endswith(".snapshot"):
+            disk.write_file(f"/data/topic-0/{name}", b"rubbish")
+    file = disk.open("/data/topic-0/00000000000000000000.log")
+    sequence_at = file.size() // 3 + 53
+    file.write([bytes([1])], sequence_at)
+    reports = []
+    log = open_log(disk, clean=True, report=lambda event, **fields: reports.append((event, fields.get("offset"))))
+    assert sorted(log.producers.producers) == [1, 3]
+    assert ("a damaged batch is left out of the producer state", 1) in reports
+
+
 def test_silent_producers_are_forgotten_unless_a_transaction_is_open():
     log = new_log(producer_id_expiration_ms=1000)
     produce(log, 1, 0)
