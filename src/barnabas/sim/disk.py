@@ -187,6 +187,11 @@ class SimDisk:
         """The next operation of this name fails."""
         self._next_of[operation] = fault
 
+    def heal(self) -> None:
+        """Faults that are planned and have not happened yet do not happen."""
+        self._plan.clear()
+        self._next_of.clear()
+
     def fault(self, operation: str, path: str) -> Fault | None:
         self.operations += 1
         self.log.append((self.operations, operation, path))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +12,10 @@ from hypothesis import strategies as st
 
 from barnabas.core.group import records as framing
 from barnabas.core.group.offsets import CommittedOffset, commit_record
-from barnabas.core.group.turn import GroupPolicy, GroupRequest
 from barnabas.model.errors import ApiError, ErrorCode
-from barnabas.model.ids import Uuid
 from barnabas.runtime import group_log
-from barnabas.runtime.group_coordinator import GroupShard, java_hash, partition_of
-from barnabas.runtime.partition import Partition
-from barnabas.sim.disk import SimDisk
-from barnabas.storage.producer_state import Origin
+from barnabas.runtime.group_coordinator import java_hash, partition_of
 from barnabas.wire.api.heartbeat import HeartbeatRequest
-from barnabas.wire.api.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from barnabas.wire.api.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -34,69 +26,8 @@ from barnabas.wire.api.sync_group import SyncGroupRequest, SyncGroupRequestAssig
 from barnabas.wire.batch import read_header
 from barnabas.wire.compression import Codec
 from barnabas.wire.records import Record, encode_batch, encode_end_marker
-from barnabas.wire.schema import Message
-from tests.unit.storage.kit import NOW, open_log, small
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.passed_ms = 0
-        self.calls: list[tuple[int, Callable[[], None]]] = []
-
-    def now_ms(self) -> int:
-        return NOW + self.passed_ms
-
-    def monotonic_ms(self) -> int:
-        return self.passed_ms
-
-    def call_at(self, deadline_ms: int, callback: Callable[[], None]) -> Any:
-        self.calls.append((deadline_ms, callback))
-
-    def wait(self, ms: int) -> None:
-        until = self.passed_ms + ms
-        while due := sorted((call for call in self.calls if call[0] <= until), key=lambda call: call[0]):
-            self.calls.remove(due[0])
-            self.passed_ms = max(self.passed_ms, due[0][0])
-            due[0][1]()
-        self.passed_ms = until
-
-
-class Kit:
-    def __init__(self) -> None:
-        self.disk, self.clock = SimDisk(), Clock()
-        self.reports: list[str] = []
-        self.reasons: list[str] = []
-        log = open_log(self.disk, small(segment_bytes=1 << 20))
-        self.partition = Partition(log=log, topic_id=Uuid(b"1" * 16), node_id=1, disk=self.disk, clock=self.clock)
-        self.partition.lead(1, (1,))
-        self.shard = self.new_shard()
-
-    def new_shard(self) -> GroupShard:
-        return GroupShard(self.partition, GroupPolicy(), self.clock, random.Random(1), self.report)
-
-    def report(self, text: str, reason: str, **_: object) -> None:
-        self.reports.append(text)
-        self.reasons.append(reason)
-
-    def ask(self, message: Message, version: int = 3) -> list[Any]:
-        """Where the answer will be."""
-        answers: list[Any] = []
-        self.shard.submit(GroupRequest(message, version, "c", "/h", self.clock.now_ms()), answers.append)
-        return answers
-
-    def join(self, member_id: str = "") -> list[Any]:
-        protocols = [JoinGroupRequestProtocol("range", b"")]
-        return self.ask(JoinGroupRequest("g", 6000, 60_000, member_id, None, "consumer", protocols))
-
-    def commit(self, *offsets: int) -> list[Any]:
-        parts = [OffsetCommitRequestPartition(number, offset) for number, offset in enumerate(offsets)]
-        return self.ask(OffsetCommitRequest("g", topics=[OffsetCommitRequestTopic("t", partitions=parts)]), 9)
-
-    def offsets(self, shard: GroupShard | None = None) -> dict[int, int]:
-        return {place[1]: held.offset for place, held in (shard or self.shard).machine.offsets.of("g").items()}
-
-    def append(self, data: bytes) -> None:
-        self.partition.append(memoryview(bytearray(data)), NOW, Origin.COORDINATOR)
+from tests.unit.runtime.group_kit import Kit
+from tests.unit.storage.kit import NOW, small
 
 
 @pytest.fixture

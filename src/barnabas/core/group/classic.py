@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from barnabas.model.errors import ErrorCode
 from barnabas.wire.api.heartbeat import HeartbeatResponse
 from barnabas.wire.api.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
@@ -119,6 +121,8 @@ class ClassicGroup:
     quiet_until_ms: int = 0
     """No deadline of the group is earlier. Heartbeats move deadlines away only; whatever else happens sets it to 0."""
     rebalances: deque[Rebalance] = field(default_factory=lambda: deque(maxlen=REMEMBERED_REBALANCES))
+    recorded: GroupMetadataValue | None = None
+    """What the log holds of the group: what a restart makes of it."""
 
     # Looking
 
@@ -191,6 +195,21 @@ class ClassicGroup:
                 for member in self.members.values()
             ],
         )
+
+    def recorded_as(self, member: Member) -> GroupMetadataValue | None:
+        """What the log holds, with the member's id for that of its instance; None where nothing is to be changed."""
+        value = self.recorded
+        if value is None or member.instance_id is None:
+            return None
+        for stored in value.members:
+            if stored.group_instance_id == member.instance_id and stored.member_id != member.member_id:
+                renamed = replace(stored, member_id=member.member_id)
+                return replace(
+                    value,
+                    leader=member.member_id if value.leader == stored.member_id else value.leader,
+                    members=[renamed if each is stored else each for each in value.members],
+                )
+        return None
 
     # Changing
 
@@ -384,6 +403,7 @@ def from_record(group_id: str, value: GroupMetadataValue, now_ms: int) -> Classi
         generation=value.generation,
         leader=value.leader,
         state_since_ms=value.current_state_timestamp,
+        recorded=value,
     )
     for stored in value.members:
         timeout_ms = stored.rebalance_timeout if stored.rebalance_timeout >= 0 else stored.session_timeout

@@ -102,6 +102,7 @@ class JoiningTurn(RebalancingTurn):
         )
         group.has_grown = True
         group.add(member, request.protocol_type)
+        self._record_id(group, member)
         self._wait_to_join(group, member, f"{who(member)} joined{because(request.reason)}")
 
     @staticmethod
@@ -119,6 +120,7 @@ class JoiningTurn(RebalancingTurn):
         member.client_id, member.client_host = self._request.client_id, self._request.client_host
         member.deadline_ms = self._now_ms + member.session_timeout_ms
         if group.state is not State.STABLE or group.select_protocol() != group.protocol:
+            self._record_id(group, member)
             self._wait_to_join(group, member, f"{who(member)} restarted{because(request.reason)}")
             return
         self._record(group)

@@ -157,8 +157,10 @@ class GroupMachine:
         elif value is None:
             self.groups.pop(key.group, None)
             self._live.pop(key.group, None)
-        elif isinstance(value, GroupMetadataValue) and not (self._loaded and key.group in self.groups):
+        elif isinstance(value, GroupMetadataValue) and self._loaded and key.group in self.groups:
             # A generation that a decision of ours has just recorded is in memory already, with those who wait.
+            self.groups[key.group].recorded = value
+        elif isinstance(value, GroupMetadataValue):
             self.groups[key.group] = classic.from_record(key.group, value, 0)
 
     def replay_end_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:

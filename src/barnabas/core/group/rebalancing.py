@@ -43,6 +43,16 @@ class RebalancingTurn(Turn):
     def _record(self, group: ClassicGroup) -> None:
         self.records.append(GroupRecord(GroupMetadataKey(group.group_id), group.as_record()))
 
+    def _record_id(self, group: ClassicGroup, member: Member) -> None:
+        """The log knows a static member's new id before the member does: after a restart the old one would fence it.
+
+        The rest stays as it was recorded, since the generation under way counts only when its leader has synced.
+        Kafka records the id in a stable group only.
+        """
+        renamed = group.recorded_as(member)
+        if renamed is not None:
+            self.records.append(GroupRecord(GroupMetadataKey(group.group_id), renamed))
+
     def _remove(self, group: ClassicGroup, members: Sequence[Member], cause: str) -> None:
         for member in members:
             self.replies += classic.dismissed(member, ErrorCode.UNKNOWN_MEMBER_ID)
