@@ -48,6 +48,7 @@ class GroupShard:
         self._random = random
         self._report = report
         self._is_ticking = False
+        self._is_watching = False
         self._closed = False
         self._load()
 
@@ -58,7 +59,7 @@ class GroupShard:
         earlier one, or to where auto.offset.reset says.
         """
         machine = GroupMachine(self._policy, self._random)
-        journal = PartitionJournal(self.partition, self._clock, self._advance)
+        journal = PartitionJournal(self.partition, self._clock)
         shard = Shard(machine, journal, self._clock, on_failed_append=self._reload)
         try:
             replay_log(self.partition.log, machine)
@@ -70,16 +71,33 @@ class GroupShard:
         self.machine, self._shard = machine, shard
         self._tick_later()
 
-    def _advance(self) -> None:
-        self._shard.advance()
+    def _watch(self) -> None:
+        """Replies that wait are released, or refused, when the outcome of what is appended so far is known."""
+        if self._is_watching or not self._shard.is_waiting:
+            return
+        if self.partition.leader is None:
+            self._shard.refuse_waiting(ApiError(ErrorCode.NOT_COORDINATOR))
+            return
+        self._is_watching = True
+        self.partition.when_committed(self.partition.log.log_end_offset - 1, self._on_outcome)
+
+    def _on_outcome(self, code: ErrorCode) -> None:
+        """An error is a flush for which there was no room, or a partition that is no longer served here."""
+        self._is_watching = False
+        if code is ErrorCode.NONE:
+            self._shard.advance()
+        else:
+            self._shard.refuse_waiting(ApiError(code))
+        self._watch()
 
     def _reload(self) -> None:
         """A decision was not recorded: what it changed in memory must go."""
         self._dismiss(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         self._load()
 
-    def submit(self, request: GroupRequest | TopicsDeleted, then: Then) -> None:
+    def submit(self, request: GroupRequest | TopicsDeleted | Tick, then: Then) -> None:
         self._shard.submit(request, then)
+        self._watch()
         self._tick_later()
 
     def _tick_later(self) -> None:
@@ -91,10 +109,9 @@ class GroupShard:
         self._is_ticking = False
         if not self._closed:
             self.tick()
-            self._tick_later()
 
     def tick(self) -> None:
-        self._shard.submit(Tick(self._clock.now_ms()), lambda _: None)
+        self.submit(Tick(self._clock.now_ms()), lambda _: None)
 
     def close(self) -> None:
         self._closed = True

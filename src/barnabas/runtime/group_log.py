@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from barnabas.core.group import records as framing
 from barnabas.core.group.machine import GroupMachine
@@ -40,10 +40,9 @@ _END_MARKERS = {ControlType.COMMIT: True, ControlType.ABORT: False}
 
 
 class PartitionJournal:
-    def __init__(self, partition: Partition, clock: Clock, on_high_watermark: Callable[[], None]) -> None:
+    def __init__(self, partition: Partition, clock: Clock) -> None:
         self._partition = partition
         self._clock = clock
-        self._on_high_watermark = on_high_watermark
 
     @property
     def log_end_offset(self) -> int:
@@ -65,8 +64,6 @@ class PartitionJournal:
                 builder = BatchBuilder()
             builder.append(now_ms, key, value)
         last_offset = self._append(builder, now_ms, most)
-        if last_offset >= self._partition.high_watermark:
-            self._partition.when_committed(last_offset, lambda _: self._on_high_watermark())
         return Journaled(last_offset + 1, self._partition.leader_epoch, now_ms)
 
     def _append(self, builder: BatchBuilder, now_ms: int, most: int) -> int:

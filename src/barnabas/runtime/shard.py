@@ -128,9 +128,18 @@ class Shard:
             for then, response in waiting.replies:
                 then(response)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether replies wait for the high watermark."""
+        return bool(self._waiting)
+
     def fail(self, problem: ApiError) -> None:
         """The log cannot be appended to: everyone who waits is told, and nothing is decided any more."""
         self._failure = problem
+        self.refuse_waiting(problem)
+
+    def refuse_waiting(self, problem: ApiError) -> None:
+        """What waits is in the log and not committed, now or ever: replies are errors, and the shard goes on."""
         waiting, self._waiting = self._waiting, deque()
         for entry in waiting:
             for then, _ in entry.replies:

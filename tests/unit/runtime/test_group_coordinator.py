@@ -14,7 +14,9 @@ from barnabas.core.group import records as framing
 from barnabas.core.group.offsets import CommittedOffset, commit_record
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.runtime import group_log
+from barnabas.runtime.flush import RETRY_MS
 from barnabas.runtime.group_coordinator import java_hash, partition_of
+from barnabas.sim.disk import Fault
 from barnabas.wire.api.heartbeat import HeartbeatRequest
 from barnabas.wire.api.offset_commit import (
     OffsetCommitRequest,
@@ -207,3 +209,46 @@ def test_the_quick_look_at_a_key_is_right(
     assert found in (None, key)
     if len(records) == 1 and codec is Codec.NONE and key is not None and value is not None and len(key + value) < 4000:
         assert found == key
+
+
+FIRST_OF_FLUSH = 3
+"""Among the operations of a first commit: it creates the segment, writes, and then flushes, the epochs first."""
+
+
+def durable() -> Kit:
+    return Kit(small(segment_bytes=1 << 20, flush_messages=1))
+
+
+def test_a_commit_is_answered_when_a_flush_that_found_no_room_is_made_up_for() -> None:
+    kit = durable()
+    kit.disk.fail(kit.disk.operations + FIRST_OF_FLUSH, Fault.ENOSPC)
+    waiting = kit.commit(5)
+    assert waiting == []
+    kit.clock.wait(RETRY_MS)
+    assert waiting[0].topics[0].partitions[0].error_code == 0
+    assert kit.offsets() == {0: 5}
+
+
+def test_a_commit_whose_flush_finds_no_room_is_refused_without_another_append() -> None:
+    kit = durable()
+    for number in range(FIRST_OF_FLUSH, 20):
+        kit.disk.fail(kit.disk.operations + number, Fault.ENOSPC)
+    waiting, beat = kit.commit(5), kit.ask(HeartbeatRequest("g", 1, "m"))
+    kit.clock.wait(RETRY_MS)
+    assert [answer.code for answer in waiting + beat] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
+    read = kit.ask(OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=None)]))
+    assert read == [], "it has seen what is not durable"
+    kit.disk.heal()
+    kit.clock.wait(RETRY_MS)
+    assert read[0].groups[0].topics[0].partitions[0].committed_offset == 5
+    assert kit.commit(6)[0].topics[0].partitions[0].error_code == 0
+
+
+def test_a_commit_whose_sync_fails_is_refused() -> None:
+    kit = durable()
+    kit.commit(5)
+    kit.disk.fail(kit.disk.operations + 2, Fault.EIO)
+    (answer,) = kit.commit(6)
+    assert answer.code is ErrorCode.NOT_COORDINATOR
+    assert kit.partition.log.offline is not None
+    assert isinstance(kit.commit(7)[0], ApiError)

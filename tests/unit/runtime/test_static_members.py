@@ -16,6 +16,7 @@ from barnabas.wire.api.heartbeat import HeartbeatRequest
 from barnabas.wire.api.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from barnabas.wire.api.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.unit.runtime.group_kit import Kit
+from tests.unit.storage.kit import small
 
 INSTANCES = ("x", "y", None, "z")
 STEPS = 150
@@ -107,7 +108,7 @@ def disturb(kit: Kit, clients: list[Client], rng: random.Random) -> None:
 @pytest.mark.parametrize("seed", range(200))
 def test_a_client_that_is_alone_with_its_instance_id_is_never_fenced(seed: int) -> None:
     rng = random.Random(seed)
-    kit = Kit()
+    kit = Kit(small(segment_bytes=1 << 20, flush_messages=1) if seed % 2 else None)
     clients = [Client(kit, instance, rng) for instance in INSTANCES]
     for _ in range(STEPS):
         disturb(kit, clients, rng)
