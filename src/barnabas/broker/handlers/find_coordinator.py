@@ -15,6 +15,8 @@ from barnabas.runtime.pipeline import Request
 from barnabas.wire.api.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
+LIBRDKAFKA, FRANZ_GO = ("librdkafka", "confluent-kafka"), "kgo"
+"""How clients name themselves (KIP-511); bindings of librdkafka have names of their own."""
 
 
 def handle(broker: Broker, exchange: Request, request: FindCoordinatorRequest) -> FindCoordinatorResponse | None:
@@ -44,9 +46,10 @@ def _coordinator(broker: Broker, exchange: Request, key_type: int, key: str) -> 
     topic = broker.image.topics.get(OFFSETS_TOPIC)
     if key_type not in (GROUP, TRANSACTION, SHARE):
         return _none(key, ErrorCode.INVALID_REQUEST, f"There is no kind {key_type} of coordinator.")
-    if key_type != GROUP:
-        # Not an error that is tried again: the client would, for as long as it is allowed to.
-        return _none(key, ErrorCode.UNSUPPORTED_VERSION, "Only groups have a coordinator in this version of Barnabas.")
+    if key_type == TRANSACTION:
+        return _no_transactions(broker, exchange, key)
+    if key_type == SHARE:
+        return _none(key, ErrorCode.UNSUPPORTED_VERSION, "This version of Barnabas does not support share groups yet.")
     if topic is None or not broker.groups.is_ready:
         return _none(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} could not be created.")
     leader = _leader(broker, topic, key)
@@ -54,6 +57,20 @@ def _coordinator(broker: Broker, exchange: Request, key_type: int, key: str) -> 
     if endpoint is None:
         return _none(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator's partition has no leader.")
     return Coordinator(key, leader, endpoint.host, endpoint.port, 0, None)
+
+
+def _no_transactions(broker: Broker, exchange: Request, key: str) -> Coordinator:
+    """Each client gets the answer after which its transactional producer fails at once, with the reason where shown.
+
+    To librdkafka an error of authorization is final, and to franz-go only one of InitProducerId: either would ask again
+    until it times out. Java's client, kafka-python and aiokafka fail upon any error that is not retriable.
+    """
+    endpoint = broker.endpoint(broker.node_id, exchange.listener)
+    if exchange.client_software.startswith(FRANZ_GO) and endpoint is not None:
+        return Coordinator(key, broker.node_id, endpoint.host, endpoint.port, 0, None)
+    is_librdkafka = exchange.client_software.startswith(LIBRDKAFKA)
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if is_librdkafka else ErrorCode.UNSUPPORTED_VERSION
+    return _none(key, code, "This version of Barnabas does not support transactions yet.")
 
 
 def _leader(broker: Broker, topic: TopicImage, group_id: str) -> int:
