@@ -10,15 +10,15 @@ from barnabas.core.metadata.delta import MetadataDelta
 from barnabas.core.metadata.image import MetadataImage
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.model.ids import OFFSETS_TOPIC
-from barnabas.model.ports import Clock, DiskError, Random
+from barnabas.model.ports import Clock, DiskError, Random, Timer
 from barnabas.runtime.group_log import UNREADABLE, PartitionJournal, replay_log
 from barnabas.runtime.partition import Partition
 from barnabas.runtime.partitions import LocalPartitions
 from barnabas.runtime.shard import Shard, Then
 from barnabas.storage.errors import LogOffline
 
-TICK_MS = 250
-"""How closely sessions and rebalances are timed."""
+OVERDUE_TICK_MS = 250
+"""What a tick did not settle, though its time had come, is looked at again after this time."""
 
 Report = Callable[..., None]
 
@@ -47,7 +47,8 @@ class GroupShard:
         self._clock = clock
         self._random = random
         self._report = report
-        self._is_ticking = False
+        self._timer: Timer | None = None
+        self._timer_ms = 0
         self._is_watching = False
         self._closed = False
         self._load()
@@ -101,12 +102,20 @@ class GroupShard:
         self._tick_later()
 
     def _tick_later(self) -> None:
-        if not self._is_ticking and not self._closed and self.machine.is_live:
-            self._is_ticking = True
-            self._clock.call_at(self._clock.monotonic_ms() + TICK_MS, self._on_tick)
+        """When the next deadline is: sessions end, and rebalances go on, to the millisecond."""
+        due_ms = self.machine.next_deadline_ms
+        if self._timer is not None:
+            if self._timer_ms <= due_ms:
+                return
+            self._timer.cancel()
+        self._timer = None
+        if not self._closed and self.machine.is_live:
+            now_ms = self._clock.monotonic_ms()
+            self._timer_ms = due_ms if due_ms > now_ms else now_ms + OVERDUE_TICK_MS
+            self._timer = self._clock.call_at(self._timer_ms, self._on_tick)
 
     def _on_tick(self) -> None:
-        self._is_ticking = False
+        self._timer = None
         if not self._closed:
             self.tick()
 
@@ -115,6 +124,8 @@ class GroupShard:
 
     def close(self) -> None:
         self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
         self._dismiss(ErrorCode.NOT_COORDINATOR)
 
     def _dismiss(self, code: ErrorCode) -> None:

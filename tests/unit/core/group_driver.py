@@ -62,7 +62,11 @@ class Driven:
         token, self.next_token = self.next_token, self.next_token + 1
         if not isinstance(request, Tick):
             self.waiting[token] = client
+        is_early = isinstance(request, Tick) and self.now_ms < self.machine.next_deadline_ms
+        known = self.known_ids()
         decision = self.machine.decide(token, request, self.now_ms)
+        if is_early:
+            assert (decision.replies, self.known_ids()) == ([], known), "a tick was due before it was said to be"
         assert dict(self.machine.offsets.of(GROUP)) == offsets, "decide changed durable state"
         self.check_generation(before)
         own = None
@@ -75,6 +79,9 @@ class Driven:
         self.log += [framing.encode(record) for record in decision.records]
         self.machine.replay(decision.records, next_offset=len(self.log), raft_epoch=1, timestamp_ms=0)
         return own
+
+    def known_ids(self) -> set[str]:
+        return set() if self.group is None else {*self.group.members, *self.group.pending}
 
     def check_generation(self, before: tuple[State, int] | None) -> None:
         group = self.group

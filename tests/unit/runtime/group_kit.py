@@ -8,6 +8,7 @@ from typing import Any
 
 from barnabas.core.group.turn import GroupPolicy, GroupRequest
 from barnabas.model.ids import Uuid
+from barnabas.model.ports import Timer
 from barnabas.model.topic_settings import TopicSettings
 from barnabas.runtime.group_coordinator import GroupShard
 from barnabas.runtime.partition import Partition
@@ -34,8 +35,10 @@ class Clock:
     def monotonic_ms(self) -> int:
         return self.passed_ms
 
-    def call_at(self, deadline_ms: int, callback: Callable[[], None]) -> Any:
-        self.calls.append((deadline_ms, callback))
+    def call_at(self, deadline_ms: int, callback: Callable[[], None]) -> Timer:
+        call = (deadline_ms, callback)
+        self.calls.append(call)
+        return Call(self, call)
 
     def wait(self, ms: int) -> None:
         until = self.passed_ms + ms
@@ -44,6 +47,16 @@ class Clock:
             self.passed_ms = max(self.passed_ms, due[0][0])
             due[0][1]()
         self.passed_ms = until
+
+
+class Call:
+    def __init__(self, clock: Clock, call: tuple[int, Callable[[], None]]) -> None:
+        self._clock = clock
+        self._call = call
+
+    def cancel(self) -> None:
+        if self._call in self._clock.calls:
+            self._clock.calls.remove(self._call)
 
 
 class Kit:

@@ -178,13 +178,28 @@ def test_closing_answers_those_who_wait(kit: Kit) -> None:
     assert len(waiting) == 1
 
 
-def test_sessions_end_by_themselves_and_then_nothing_ticks(kit: Kit) -> None:
-    kit.join()
-    kit.clock.wait(5900)
+def test_sessions_end_to_the_millisecond_and_then_nothing_ticks(kit: Kit) -> None:
+    (joined,) = kit.join()
+    given = [SyncGroupRequestAssignment(joined.member_id, b"mine")]
+    kit.ask(SyncGroupRequest("g", 1, joined.member_id, assignments=given))
+    kit.clock.wait(2345)
+    kit.ask(HeartbeatRequest("g", 1, joined.member_id))
+    kit.clock.wait(5999)
     assert kit.shard.machine.groups["g"].members
-    kit.clock.wait(400)
+    kit.clock.wait(1)
     assert not kit.shard.machine.groups["g"].members
     assert kit.clock.calls == []
+
+
+def test_sessions_begin_anew_after_loading(kit: Kit) -> None:
+    (joined,) = kit.join()
+    kit.ask(SyncGroupRequest("g", 1, joined.member_id))
+    kit.clock.wait(3000)
+    kit.restart()
+    kit.clock.wait(5999)
+    assert kit.shard.machine.groups["g"].members
+    kit.clock.wait(1)
+    assert not kit.shard.machine.groups["g"].members
 
 
 def test_more_records_than_a_batch_may_hold(kit: Kit) -> None:

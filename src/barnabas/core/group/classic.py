@@ -33,6 +33,7 @@ Reply = tuple[object, Message]
 NO_GENERATION = -1
 REMEMBERED_REBALANCES = 10
 LONGEST_CAUSE = 1000
+RELEASE_INTERVAL_MS = 250
 
 
 class State(Enum):
@@ -119,7 +120,7 @@ class ClassicGroup:
     delay_left_ms: int = 0
     """By how much the initial delay can grow yet."""
     quiet_until_ms: int = 0
-    """No deadline of the group is earlier. Heartbeats move deadlines away only; whatever else happens sets it to 0."""
+    """No deadline of the group is earlier. Heartbeats and commits move deadlines away only."""
     rebalances: deque[Rebalance] = field(default_factory=lambda: deque(maxlen=REMEMBERED_REBALANCES))
     recorded: GroupMetadataValue | None = None
     """What the log holds of the group: what a restart makes of it."""
@@ -166,7 +167,7 @@ class ClassicGroup:
     def next_deadline_ms(self) -> int:
         members = self.members.values()
         deadlines = [*self.pending.values(), *(member.deadline_ms for member in members if member.may_expire)]
-        deadlines += [member.held_until_ms for member in members if self.is_held(member)]
+        deadlines += [release_ms(member.held_until_ms) for member in members if self.is_held(member)]
         if self.state is State.PREPARING or any(member.owes_sync for member in members):
             deadlines.append(self.phase_deadline_ms)
         return min(deadlines, default=0)
@@ -381,6 +382,11 @@ def dismissed(member: Member, code: ErrorCode) -> list[Reply]:
         replies.append((member.syncing, SyncGroupResponse(error_code=code)))
         member.syncing = None
     return replies
+
+
+def release_ms(held_until_ms: int) -> int:
+    """When a held request is let go: nobody minds a little later, and then many are looked at together."""
+    return held_until_ms + -held_until_ms % RELEASE_INTERVAL_MS
 
 
 def answered_beat(member: Member, code: ErrorCode = ErrorCode.NONE) -> list[Reply]:

@@ -51,6 +51,7 @@ _DECIDE: dict[type, tuple[type[Turn], str]] = {
     list_groups.ListGroupsRequest: (ListingTurn, "list"),
     delete_groups.DeleteGroupsRequest: (ListingTurn, "delete"),
 }
+NEVER_MS = 1 << 62
 _CHANGES_MEMBERS = (join_group.JoinGroupRequest, sync_group.SyncGroupRequest, leave_group.LeaveGroupRequest)
 
 
@@ -77,12 +78,14 @@ class GroupMachine:
         self.random = random
         self._live: dict[str, ClassicGroup] = {}
         """Groups in which someone's time can run out."""
+        self.next_deadline_ms = NEVER_MS
+        """No deadline of any group is earlier: ``Tick`` is due then."""
         self._expire_offsets_at_ms = 0
         self._loaded = False
 
     @property
     def is_live(self) -> bool:
-        """Whether anyone's time can run out: then ``Tick`` is due now and then."""
+        """Whether anyone's time can run out."""
         return bool(self._live)
 
     # Decide
@@ -101,6 +104,8 @@ class GroupMachine:
         getattr(turn, method)(request.message)
         if isinstance(request.message, _CHANGES_MEMBERS):
             self._note(request.message.group_id)
+        elif isinstance(request.message, heartbeat.HeartbeatRequest):
+            self._look_again_at(self._live.get(request.message.group_id))
         return Decision(records=turn.records, replies=turn.replies, in_memory=issubclass(kind, RebalancingTurn))
 
     def _note(self, group_id: str) -> None:
@@ -108,9 +113,14 @@ class GroupMachine:
         group = self.groups.get(group_id)
         if group is not None and group.is_live:
             self._live[group_id] = group
-            group.quiet_until_ms = 0
+            group.quiet_until_ms = group.next_deadline_ms()
+            self._look_again_at(group)
         else:
             self._live.pop(group_id, None)
+
+    def _look_again_at(self, group: ClassicGroup | None) -> None:
+        if group is not None:
+            self.next_deadline_ms = min(self.next_deadline_ms, group.quiet_until_ms)
 
     def _tick(self, now_ms: int, wall_ms: int) -> Decision:
         turn = MembershipTurn(self, None, GroupRequest(heartbeat.HeartbeatRequest(), 0, "", "", wall_ms), now_ms)
@@ -118,10 +128,14 @@ class GroupMachine:
             turn.expire(group)
             if not group.is_live:
                 del self._live[group.group_id]
+        self._find_next_deadline()
         if now_ms >= self._expire_offsets_at_ms:
             self._expire_offsets_at_ms = now_ms + self.policy.offsets_check_interval_ms
             turn.records += self._expired_offsets(wall_ms)
         return Decision(records=turn.records, replies=turn.replies, in_memory=True)
+
+    def _find_next_deadline(self) -> None:
+        self.next_deadline_ms = min((group.quiet_until_ms for group in self._live.values()), default=NEVER_MS)
 
     def _expired_offsets(self, wall_ms: int) -> list[GroupRecord]:
         retention_ms = self.policy.offsets_retention_ms
@@ -175,6 +189,8 @@ class GroupMachine:
                 member.deadline_ms = now_ms + member.session_timeout_ms
             if len(group.members) > self.policy.max_size:
                 group.prepare(now_ms, wall_ms, "the group is larger than group.max.size", 0)
+            group.quiet_until_ms = group.next_deadline_ms()
+        self._find_next_deadline()
 
     def dismiss_all(self, code: ErrorCode) -> list[Reply]:
         """The shard goes: everyone who waits is told."""

@@ -86,7 +86,7 @@ class MembershipTurn(RebalancingTurn):
             self._reply(HeartbeatResponse())
             return
         member.beating, member.held_until_ms = self._token, self._now_ms + hold_ms
-        group.quiet_until_ms = min(group.quiet_until_ms, member.held_until_ms)
+        group.quiet_until_ms = min(group.quiet_until_ms, classic.release_ms(member.held_until_ms))
 
     # Leaving
 
