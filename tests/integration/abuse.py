@@ -19,7 +19,7 @@ def unharmed(broker: BrokerProcess, *, bystander_stays: bool = True) -> Iterator
         before = broker.resident_bytes
         yield
         assert broker.is_alive, broker.output
-        wait_until(lambda: broker.resident_bytes - before < MAX_GROWTH_BYTES, "memory is given back", 10)
+        wait_until(lambda: broker.resident_bytes - before < MAX_GROWTH_BYTES, "memory is given back")
         if bystander_stays:
             bystander.versions()
     with Raw(broker.port) as newcomer:

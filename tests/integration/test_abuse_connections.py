@@ -64,13 +64,13 @@ def test_a_frame_must_be_complete_in_time(tmp_path: Path) -> None:
 
 
 def test_idle_connections_are_closed(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path, *settings(connections_max_idle_ms=500)) as broker:
+    with BrokerProcess(tmp_path, *settings(connections_max_idle_ms=1500)) as broker:
         with Raw(broker.port) as idle:
             idle.versions()
             assert idle.is_closed()
         with Raw(broker.port) as newcomer:
             newcomer.create("t")
-            parked = newcomer.fetch("t", max_wait_ms=1500, min_bytes=1)  # longer than idle: waiting is not idling
+            parked = newcomer.fetch("t", max_wait_ms=3000, min_bytes=1)  # longer than idle: waiting is not idling
             assert parked.error_code == 0
 
 

@@ -215,7 +215,7 @@ def test_bombs_are_bounded(client: Raw, codec: Codec, where: str) -> None:
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD], ids=lambda codec: codec.name)
 def test_bombs_in_a_log_are_bounded_when_a_time_is_looked_up(tmp_path: Path, codec: Codec) -> None:
-    with BrokerProcess(tmp_path) as plain, unharmed(plain), Raw(plain.port, timeout_s=60) as client:
+    with BrokerProcess(tmp_path) as plain, unharmed(plain), Raw(plain.port) as client:
         client.create("bomb")
         for records in (bomb(codec), large(codec, 120 << 20)):
             if len(records) > 1_000_000:
@@ -236,7 +236,7 @@ def test_a_bomb_of_millions_of_records_is_bounded_when_a_time_is_looked_up(tmp_p
     header = batches.BatchHeader(0, 49 + len(body), -1, 2, 0, Codec.ZSTD, count - 1, 5, 5, -1, -1, -1, count)
     whole = bytearray(batches.encode_header(header)) + body
     batches.restamp(whole, 0)
-    with BrokerProcess(tmp_path) as plain, unharmed(plain), Raw(plain.port, timeout_s=60) as client:
+    with BrokerProcess(tmp_path) as plain, unharmed(plain), Raw(plain.port) as client:
         client.create("bomb")
         assert client.produce("bomb", bytes(whole)).error_code == 0
         request = ListOffsetsRequest(-1, topics=[ListOffsetsTopic("bomb", [ListOffsetsPartition(0, timestamp=1)])])
@@ -504,7 +504,7 @@ def test_a_session_of_a_million_partitions_is_not_kept(broker: BrokerProcess) ->
     request.topics[0].partitions = [wanted] + [type(wanted)(number, partition_max_bytes=1) for number in range(150_000)]
     with unharmed(broker):
         for _ in range(3):
-            with Raw(broker.port, timeout_s=60) as attacker:
+            with Raw(broker.port) as attacker:
                 reply = attacker.call(request, FetchResponse, 12)
                 assert reply.session_id == 0
 
@@ -525,7 +525,7 @@ def test_a_resource_named_a_hundred_thousand_times_is_described_once(broker: Bro
     with Raw(broker.port) as client:
         _ensure(client, "again")
     request = DescribeConfigsRequest(resources=[DescribeConfigsResource(2, "again", None)] * 100_000)
-    with unharmed(broker), Raw(broker.port, timeout_s=60) as attacker:
+    with unharmed(broker), Raw(broker.port) as attacker:
         assert len(attacker.call(request, DescribeConfigsResponse, 4).results) == 1
 
 

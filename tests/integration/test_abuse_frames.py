@@ -94,7 +94,7 @@ def test_a_million_tagged_fields(broker: BrokerProcess) -> None:
 def test_a_request_within_8_mb_that_is_all_topics_leaves_no_memory_behind(broker: BrokerProcess) -> None:
     names = [f"{number:x}" for number in range(300_000)]
     body = struct.pack(">i", len(names)) + b"".join(struct.pack(">h", len(name)) + name.encode() for name in names)
-    with unharmed(broker), Raw(broker.port, timeout_s=60) as attacker:
+    with unharmed(broker), Raw(broker.port) as attacker:
         attacker.send_bytes(request(3, 4, body + b"\0", flexible=False))
         attacker.receive_frame()
 
@@ -103,7 +103,7 @@ def test_a_topic_named_a_million_times_is_described_once(broker: BrokerProcess) 
     with Raw(broker.port) as client:
         client.create("wide", 500)
     body = struct.pack(">i", 1_000_000) + b"\0\4wide" * 1_000_000
-    with unharmed(broker), Raw(broker.port, timeout_s=60) as attacker:
+    with unharmed(broker), Raw(broker.port) as attacker:
         attacker.send_bytes(request(3, 4, body + b"\0", flexible=False))
         reply = attacker.receive_frame()
         assert len(codec.decode(MetadataResponse, 4, reply, 4)[0].topics) == 1

@@ -57,7 +57,7 @@ def injected(broker: BrokerProcess, *expressions: str) -> Iterator[None]:
     finally:
         tracer.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            tracer.wait(10)
+            tracer.wait(60)
         if tracer.poll() is None:
             tracer.kill()
             tracer.wait()
@@ -231,7 +231,7 @@ def test_a_failed_sync_ends_the_broker(tmp_path: Path, call: str) -> None:
                 with contextlib.suppress(ConnectionError):
                     code = writer.send()
                     assert code, "acknowledged though the sync failed"
-                assert broker.wait(60) == 1
+                assert broker.wait() == 1
         told = [line for line in broker.output.splitlines() if line.startswith("barnabas: ")]
         assert len(told) == 1, broker.output
         assert "Input/output error" in told[0]
@@ -249,7 +249,7 @@ def test_a_failed_sync_of_the_metadata_log_ends_the_broker(tmp_path: Path) -> No
             with injected(broker, "inject=fsync,fdatasync:error=EIO"):
                 with contextlib.suppress(ConnectionError, AssertionError):
                     client.create("during")
-                assert broker.wait(60) == 1
+                assert broker.wait() == 1
         assert sum(line.startswith("barnabas: ") for line in broker.output.splitlines()) == 1, broker.output
         assert "Traceback" not in broker.output, broker.output
         broker.start()

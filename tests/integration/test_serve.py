@@ -27,7 +27,7 @@ from barnabas.wire.api.describe_configs import (
     DescribeConfigsResponse,
 )
 from barnabas.wire.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from tests.reliability.process import BrokerProcess
+from tests.reliability.process import PATIENCE_S, BrokerProcess
 from tests.reliability.raw import Raw, batch, fetch_request, frame, produce_request, wait_until
 
 
@@ -38,7 +38,7 @@ def run(*arguments: str, environment: dict[str, str] | None = None) -> tuple[int
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=30,
+        timeout=PATIENCE_S,
         check=False,
         env={**os.environ, **(environment or {})},
     )
@@ -278,7 +278,7 @@ def test_an_address_that_others_can_reach_is_warned_of(tmp_path: Path) -> None:
             assert [(node.host, node.port) for node in found] == [("example.org", int(port[1]))]
     finally:
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
 
 
@@ -350,7 +350,7 @@ def test_each_listener_is_told_its_own_address(tmp_path: Path) -> None:
                 assert [(node.host, node.port) for node in described] == [address]
     finally:
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
 
 
@@ -365,7 +365,7 @@ def test_a_clean_stop(tmp_path: Path, number: int) -> None:
             client.create("t")
             client.produce("t")
             broker.signal(number)
-            assert broker.wait(60) == 0
+            assert broker.wait() == 0
         assert broker.output.endswith("stopping\nstopped cleanly\n")
         assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
         broker.start()
@@ -388,7 +388,7 @@ def test_hanging_clients_do_not_delay_the_stop(tmp_path: Path) -> None:
             elif number % 4 == 3:
                 client.send_bytes(b"".join(frame(fetch_request("t", max_bytes=1 << 20), 12, n) for n in range(50)))
         broker.signal(signal.SIGTERM)
-        assert broker.wait(60) == 0
+        assert broker.wait() == 0
         assert "stopped cleanly" in broker.output
         for client in hanging:
             client.close()
@@ -405,7 +405,7 @@ def test_a_signal_during_the_start_ends_it(tmp_path: Path) -> None:
         try:
             time.sleep(whole * step / 10)
             broker.signal(signal.SIGTERM)
-            assert broker.wait(60) in (0, -signal.SIGTERM), broker.output
+            assert broker.wait() in (0, -signal.SIGTERM), broker.output
             assert "Traceback" not in broker.output, broker.output
         finally:
             broker.kill()
@@ -418,7 +418,7 @@ def test_a_second_signal_during_the_stop_does_no_harm(tmp_path: Path) -> None:
         broker.signal(signal.SIGTERM)
         broker.signal(signal.SIGINT)
         broker.signal(signal.SIGTERM)
-        assert broker.wait(60) == 0
+        assert broker.wait() == 0
         assert "Traceback" not in broker.output
 
 
@@ -481,6 +481,6 @@ def test_memory_leaves_no_files(tmp_path: Path) -> None:
             assert client.fetch("t").high_watermark == 1
     finally:
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
     assert list(tmp_path.iterdir()) == []

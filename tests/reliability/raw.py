@@ -29,10 +29,11 @@ from barnabas.wire.api.produce import (
 from barnabas.wire.compression import Codec
 from barnabas.wire.records import Record, encode_batch
 from barnabas.wire.schema import Message
+from tests.reliability.process import PATIENCE_S
 
 R = TypeVar("R", bound=Message)
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = PATIENCE_S
 PRODUCE_VERSION, FETCH_VERSION = 9, 12
 _SIZE = struct.Struct(">i")
 

@@ -11,7 +11,6 @@ from tests.reliability import dump
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_kafka_reads_what_barnabas_wrote() -> None:
     reason = unavailable()
     if reason is None and not os.environ.get("KAFKA_LIBS") and not (CACHE / "libs").exists():

@@ -8,13 +8,11 @@ from tests.reliability import kill, power, races
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_nothing_acknowledged_is_lost_when_the_broker_is_killed() -> None:
     assert kill.run(rounds=4, seed=1, quiet=True) > 0
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_nothing_acknowledged_is_lost_when_the_power_goes() -> None:
     reason = power.unavailable()
     if reason is not None:

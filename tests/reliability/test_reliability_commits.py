@@ -8,7 +8,6 @@ from tests.reliability import commits
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_the_offsets_topic_stays_small_and_keeps_every_last_commit() -> None:
     result = commits.run(count=30_000, groups=1, partitions=10, segment_bytes=1 << 20, quiet=True)
     assert result.cleanings == 1

@@ -8,6 +8,5 @@ from tests.reliability import groups
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_groups_find_their_feet_when_the_broker_is_killed() -> None:
     assert groups.run(rounds=3, seed=1, quiet=True) > 0

@@ -17,7 +17,8 @@ from barnabas.app.loops import new_event_loop
 from barnabas.app.node import Node
 from barnabas.app.settings_loader import load
 
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 120.0
+"""For what hangs: a start takes milliseconds, and many seconds on a machine that is busy with other things."""
 
 
 class EmbeddedBroker:

@@ -23,7 +23,7 @@ NOW = 1_700_000_000_000
 
 @pytest.fixture
 def client(shared_broker: EmbeddedBroker) -> Iterator[Client]:
-    with Client(shared_broker.bootstrap_servers, timeout_s=10) as made:
+    with Client(shared_broker.bootstrap_servers, timeout_s=60) as made:
         yield made
 
 

@@ -122,7 +122,7 @@ def test_libraries_are_imported_on_first_use() -> None:
         loaded = {"lz4", "zstandard", "cramjam"} & set(sys.modules)
         assert not loaded, loaded
     """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=60)
 
 
 BOMB = """
