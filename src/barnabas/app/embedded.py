@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import tempfile
 import threading
@@ -12,6 +13,7 @@ from typing import Self
 
 from barnabas.app.assembly import assemble
 from barnabas.app.errors import StartError
+from barnabas.app.listeners import Address
 from barnabas.app.logs import silent
 from barnabas.app.loops import new_event_loop
 from barnabas.app.node import Node
@@ -24,22 +26,24 @@ START_TIMEOUT_S = 120.0
 class EmbeddedBroker:
     """A broker as a context manager, sync or async. ``start`` and ``stop`` can be called by hand as well.
 
-    ``data``: a folder that stays; ``"temporary"``: a folder that is removed at the end; None: in memory.
+    ``data``: a folder (str or Path) that is kept; ``"temporary"``: one that is removed at the end; None: in memory.
     ``settings``: Kafka's names and values, e.g. ``{"num.partitions": 3}``.
     """
 
     def __init__(
         self,
         *,
-        data: str | None = None,
+        data: str | os.PathLike[str] | None = None,
         settings: Mapping[str, object] | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
         durable: bool = False,
     ) -> None:
+        self._is_temporary = data == "temporary"  # a Path of that name is a folder like any other
         self._temporary: str | None = None
-        self._data = data
-        self._given = {"listeners": f"PLAINTEXT://{host}:{port}", "barnabas.durable": str(durable).lower()}
+        self._data = None if data is None else os.fspath(data)
+        place = Address("PLAINTEXT", host, port)
+        self._given = {"listeners": f"{place.name}://{place}", "barnabas.durable": str(durable).lower()}
         self._given |= {key: _text(value) for key, value in (settings or {}).items()}
         self._ready = threading.Event()
         self._problem: BaseException | None = None
@@ -71,7 +75,9 @@ class EmbeddedBroker:
 
     def start(self) -> Self:
         """Returns when clients can connect. Raises StartError with the reason where they cannot."""
-        if self._data == "temporary":
+        self._ready.clear()
+        self._problem = None
+        if self._is_temporary and self._temporary is None:  # after a kill it is there
             self._temporary = tempfile.mkdtemp(prefix="barnabas-")
         folder = self.data
         if folder is not None:

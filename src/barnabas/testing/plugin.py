@@ -1,8 +1,13 @@
-"""The pytest plugin: brokers as fixtures. Nothing of the broker is imported before a test asks for one."""
+"""The pytest plugin: brokers as fixtures. Nothing of the broker is imported before a test asks for one.
+
+``barnabas_settings`` and ``barnabas_session_settings`` exist to be overridden, in a conftest.py or a test module: they
+return the settings of ``barnabas_broker`` and ``barnabas_session_broker``. Two, because a setting of one test must not
+reach the broker that all tests share.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,18 +17,30 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def barnabas_broker() -> Iterator[EmbeddedBroker]:
-    """A broker of its own for one test, in memory, on a free port."""
+def barnabas_settings() -> Mapping[str, object]:
+    """Settings of ``barnabas_broker`` by Kafka's names. Override it to change them."""
+    return {}
+
+
+@pytest.fixture
+def barnabas_broker(barnabas_settings: Mapping[str, object]) -> Iterator[EmbeddedBroker]:
+    """A broker for one test, in memory, on a free port."""
     from barnabas.testing import EmbeddedBroker  # noqa: PLC0415 -- see above
 
-    with EmbeddedBroker() as broker:
+    with EmbeddedBroker(settings=barnabas_settings) as broker:
         yield broker
 
 
 @pytest.fixture(scope="session")
-def barnabas_session_broker() -> Iterator[EmbeddedBroker]:
-    """One broker for the whole run: use topic names of your own."""
+def barnabas_session_settings() -> Mapping[str, object]:
+    """Settings of ``barnabas_session_broker``. Override it in the top conftest.py, with session scope."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def barnabas_session_broker(barnabas_session_settings: Mapping[str, object]) -> Iterator[EmbeddedBroker]:
+    """One broker for the whole test run, in memory, on a free port. Tests share its topics."""
     from barnabas.testing import EmbeddedBroker  # noqa: PLC0415 -- see above
 
-    with EmbeddedBroker() as broker:
+    with EmbeddedBroker(settings=barnabas_session_settings) as broker:
         yield broker
