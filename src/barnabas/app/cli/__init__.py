@@ -54,12 +54,29 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
 
+    def main(self, *arguments: Any, **options: Any) -> Any:
+        """Outermost, because --help and --version write while the arguments are parsed."""
+        if sys.stdout is None:  # started with >&-
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for as long as the process lives
+        try:
+            return super().main(*arguments, **options)
+        except OSError as error:
+            from barnabas.app.cli.output import discard_output, is_output_error  # noqa: PLC0415 - most runs need none
+
+            if not is_output_error(error):
+                raise
+            discard_output()
+            click.echo(f"Error: Cannot write to standard output: {(error.strerror or str(error)).lower()}.", err=True)
+            sys.exit(1)
+
     def invoke(self, ctx: click.Context) -> Any:
-        """The border at which exceptions become sentences."""
+        """Turns exceptions into sentences."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            _forget_output()
+            from barnabas.app.cli.output import discard_output  # noqa: PLC0415 - most runs need none
+
+            discard_output()
             ctx.exit(0)
         except KeyboardInterrupt:
             ctx.exit(130)
@@ -82,15 +99,10 @@ def _sentence(error: Exception) -> str | None:
     if isinstance(error, (BrokerError, ClientError)):
         text = str(error)
         return f"{text[:1].upper()}{text[1:]}."
+    librdkafka = sys.modules.get("confluent_kafka")
+    if librdkafka is not None and isinstance(error, librdkafka.KafkaException):
+        return f"{error.args[0].str()}."
     return None
-
-
-def _forget_output() -> None:
-    """Whoever read our output has gone (``| head``): what is still buffered must not fail again at exit."""
-    try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError, AttributeError):
-        return
 
 
 def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:

@@ -7,11 +7,13 @@ import struct
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import click
 
-from barnabas.app.cli.measuring import Pace, Progress, Samples, Until, bench_topic, report
+from barnabas.app.cli.interrupts import Interrupt
+from barnabas.app.cli.measuring import Pace, Progress, Samples, Until, bench_topic, end_if_interrupted, report
 from barnabas.app.cli.options import bootstrap_option, json_option
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -75,9 +77,11 @@ Examples:
 @_shared_options
 def produce(**options: Any) -> None:
     """Send as fast as it goes, or at --rate."""
-    with bench_topic(options["bootstrap"], options["topic"], options["partitions"], options["keep"]) as topic:
-        result = _run_producer(topic, options)
+    options = {**options, "messages": _message_count(options)}
+    with _bench_topic(options) as topic, Interrupt() as interrupt:
+        result = _run_producer(topic, options, interrupt)
     report({"test": "produce", **result}, options["as_json"])
+    end_if_interrupted(result, options["messages"], options["duration"])
     if result["failed"]:
         raise click.ClickException(f"{result['failed']} messages were not delivered: {result['error']}.")
 
@@ -93,14 +97,17 @@ Examples:
 @_shared_options
 def consume(**options: Any) -> None:
     """Read a topic from its beginning; a new one is filled first."""
-    with bench_topic(options["bootstrap"], options["topic"], options["partitions"], options["keep"]) as topic:
+    with _bench_topic(options) as topic, Interrupt() as interrupt:
         first, last = _offsets(options["bootstrap"], topic)
         available = sum(last.values()) - sum(first.values())
         if not available:
-            available = _run_producer(topic, {**options, "rate": None, "duration": None})["messages"]
+            filling = {**options, "rate": None, "duration": None}
+            filling["messages"] = _message_count(filling)
+            available = _run_producer(topic, filling, interrupt)["messages"]
         wanted = min(available, options["messages"] or available)
-        result = _run_consumer(topic, first, Until(wanted, options["duration"]), options["bootstrap"])
+        result = _run_consumer(topic, first, Until(wanted, options["duration"]), options["bootstrap"], interrupt)
     report({"test": "consume", **result}, options["as_json"])
+    end_if_interrupted(result, wanted, options["duration"])
 
 
 @bench.command(
@@ -118,9 +125,22 @@ def latency(**options: Any) -> None:
     if options["messages"] is None and options["duration"] is None:
         options["messages"] = int(rate * 5)
     options = {**options, "rate": rate, "linger_ms": options["linger_ms"] or 0}
-    with bench_topic(options["bootstrap"], options["topic"], options["partitions"], options["keep"]) as topic:
-        result = _run_latency(topic, options)
+    with _bench_topic(options) as topic, Interrupt() as interrupt:
+        result = _run_latency(topic, options, interrupt)
     report({"test": "latency", **result}, options["as_json"])
+    end_if_interrupted(result, options["messages"], options["duration"])
+
+
+def _bench_topic(options: dict[str, Any]) -> AbstractContextManager[str]:
+    return bench_topic(options["bootstrap"], options["topic"], options["partitions"], options["keep"])
+
+
+def _message_count(options: dict[str, Any]) -> int | None:
+    """None: as many as go within --duration."""
+    if options["messages"] is None and options["duration"] is None:
+        return DEFAULT_MESSAGES
+    count: int | None = options["messages"]
+    return count
 
 
 class Delivery:
@@ -169,44 +189,49 @@ def _new_producer(options: dict[str, Any]) -> Any:
     )
 
 
-def _run_producer(topic: str, options: dict[str, Any]) -> dict[str, Any]:
+def _run_producer(topic: str, options: dict[str, Any], interrupt: Interrupt) -> dict[str, Any]:
     producer = _new_producer(options)
-    messages = options["messages"]
-    if messages is None and options["duration"] is None:
-        messages = DEFAULT_MESSAGES
     delivery = Delivery()
     value = os.urandom(options["size"])
 
     def send(count: int) -> int:
         return _hand_over(producer, topic, value, min(count, GROUP_SIZE), delivery)
 
-    seconds, undelivered = _drive(producer, {**options, "messages": messages}, send)
+    seconds, undelivered = _drive(producer, options, send, interrupt)
     return {
         **_rates(delivery.delivered, options["size"], seconds),
         "failed": delivery.failed + undelivered,
         "error": delivery.error or ("no answer in time" if undelivered else ""),
         "acknowledged": delivery.samples.summary_ms(),
+        "interrupted": interrupt.seen,
     }
 
 
-def _drive(producer: Any, options: dict[str, Any], send: Callable[[int], int]) -> tuple[float, int]:
+def _drive(
+    producer: Any, options: dict[str, Any], send: Callable[[int], int], interrupt: Interrupt
+) -> tuple[float, int]:
     """Calls ``send`` with how many may go now, until it is time. Seconds, and what was never answered for."""
     until, pace, progress = Until(options["messages"], options["duration"]), Pace(options["rate"]), Progress()
     sent = 0
     started = time.monotonic()
-    try:
-        while (left := until.left(sent)) > 0:
-            allowed = pace.allowed(sent)
-            if allowed <= 0:
-                producer.poll(min(pace.wait_s(sent), 0.1))
-                continue
-            sent += send(min(left, allowed))
-            progress.tell(sent)
-    except KeyboardInterrupt:
-        pass  # what was measured so far is still worth telling
-    undelivered = producer.flush(FLUSH_S)
+    while (left := until.left(sent)) > 0 and not interrupt.seen:
+        allowed = pace.allowed(sent)
+        if allowed <= 0:
+            producer.poll(min(pace.wait_s(sent), 0.1))
+            continue
+        sent += send(min(left, allowed))
+        progress.tell(sent)
+    undelivered = _flush(producer, interrupt)
     progress.end()
     return time.monotonic() - started, undelivered
+
+
+def _flush(producer: Any, interrupt: Interrupt) -> int:
+    """How many messages nobody acknowledged in time."""
+    deadline = time.monotonic() + FLUSH_S
+    while (left := int(producer.flush(0.2))) > 0 and not interrupt.has_passed(deadline):
+        pass
+    return left
 
 
 def _hand_over(producer: Any, topic: str, value: bytes, count: int, delivery: Delivery) -> int:
@@ -275,14 +300,16 @@ def _new_consumer(topic: str, partitions: dict[int, int], bootstrap: str) -> Any
     return consumer
 
 
-def _run_consumer(topic: str, partitions: dict[int, int], until: Until, bootstrap: str) -> dict[str, Any]:
+def _run_consumer(
+    topic: str, partitions: dict[int, int], until: Until, bootstrap: str, interrupt: Interrupt
+) -> dict[str, Any]:
     """The rate is that of what followed the first messages: connecting is told apart."""
     consumer = _new_consumer(topic, partitions, bootstrap)
     progress = Progress()
     count = size = first_count = 0
     started = first = last = time.monotonic()
     try:
-        while (left := until.left(count)) > 0 and time.monotonic() - last < IDLE_S:
+        while (left := until.left(count)) > 0 and time.monotonic() - last < IDLE_S and not interrupt.seen:
             found = [message for message in consumer.consume(min(left, 10_000), 0.5) if message.error() is None]
             if not found:
                 continue
@@ -292,15 +319,14 @@ def _run_consumer(topic: str, partitions: dict[int, int], until: Until, bootstra
             count += len(found)
             size += sum(map(len, found))
             progress.tell(count)
-    except KeyboardInterrupt:
-        pass  # what was measured so far is still worth telling
     finally:
         progress.end()
         consumer.close()
     if count == first_count:
         first, first_count = started, 0
     rates = _rates(count - first_count, size // count if count else 0, last - first)
-    return {**rates, "messages": count, "first_messages": {"after": round((first - started) * 1000, 3)}}
+    after_ms = round((first - started) * 1000, 3)
+    return {**rates, "messages": count, "first_messages": {"after": after_ms}, "interrupted": interrupt.seen}
 
 
 class Receiver(threading.Thread):
@@ -325,7 +351,7 @@ class Receiver(threading.Thread):
         self._consumer.close()
 
 
-def _run_latency(topic: str, options: dict[str, Any]) -> dict[str, Any]:
+def _run_latency(topic: str, options: dict[str, Any], interrupt: Interrupt) -> dict[str, Any]:
     """Stamps are of a clock that only this process has: sender and receiver share it."""
     receiver = Receiver(topic, _offsets(options["bootstrap"], topic)[1], options["bootstrap"])
     receiver.start()
@@ -340,20 +366,21 @@ def _run_latency(topic: str, options: dict[str, Any]) -> dict[str, Any]:
         producer.poll(0)
         return 1
 
-    seconds, undelivered = _drive(producer, options, send)
-    _wait_for(receiver, delivery.delivered)
+    seconds, undelivered = _drive(producer, options, send, interrupt)
+    _wait_for(receiver, delivery.delivered, interrupt)
     return {
         **_rates(delivery.delivered, options["size"], seconds),
         "failed": delivery.failed + undelivered,
         "received": receiver.count,
         "acknowledged": delivery.samples.summary_ms(),
         "end_to_end": receiver.samples.summary_ms(),
+        "interrupted": interrupt.seen,
     }
 
 
-def _wait_for(receiver: Receiver, count: int) -> None:
+def _wait_for(receiver: Receiver, count: int, interrupt: Interrupt) -> None:
     deadline = time.monotonic() + IDLE_S
-    while receiver.count < count and time.monotonic() < deadline:
+    while receiver.count < count and not interrupt.has_passed(deadline):
         time.sleep(0.01)
     receiver.stopping.set()
     receiver.join(5)

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 import click
 
 from barnabas.app.cli.consume_work import Format, style_of
+from barnabas.app.cli.interrupts import Deferred
 from barnabas.client.wire import Client
 from barnabas.model.ids import TopicPartition
 from barnabas.wire.records import Record
@@ -20,6 +21,7 @@ POLL_S = 0.2
 
 
 def consume(topic: str, group: str, style: str, bootstrap: str, options: dict[str, Any]) -> None:
+    out = sys.stdout.buffer
     with Client(bootstrap) as client:
         client.topic(topic)  # librdkafka would look for brokers and topics for ever
     from confluent_kafka import Consumer, KafkaException  # noqa: PLC0415 - slow to import
@@ -39,11 +41,11 @@ def consume(topic: str, group: str, style: str, bootstrap: str, options: dict[st
         }
     )
     try:
-        _Reading(reader, topic, options).run(style_of(style), sys.stdout.buffer)
+        _Reading(reader, topic, options).run(style_of(style), out)
     except KafkaException as error:
         raise click.ClickException(f"{error.args[0].str()}.") from error
     except KeyboardInterrupt:
-        sys.stdout.buffer.flush()
+        out.flush()
     finally:
         reader.close()
 
@@ -82,7 +84,9 @@ class _Reading:
     def _rounds(self) -> Iterator[list[Any]]:
         while self._left is None or self._left > 0:
             most = AT_ONCE if self._left is None else min(AT_ONCE, self._left)
-            found = [message for message in self._reader.consume(most, POLL_S) if self._is_message(message)]
+            with Deferred():
+                messages = self._reader.consume(most, POLL_S)
+            found = [message for message in messages if self._is_message(message)]
             if self._left is not None:
                 self._left -= len(found)
             yield found

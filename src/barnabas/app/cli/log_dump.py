@@ -88,22 +88,24 @@ def _files(path: str) -> Iterator[str]:
 
 def _dump_file(path: str, wanted: Wanted, quiet: bool, as_json: bool) -> int:
     """Prints a file's items; returns how many problems there are."""
-    from barnabas.app.cli.log_files import read_file  # noqa: PLC0415
-
     problems = 0
     if not as_json:
         click.echo(path)
-    try:
-        for item in read_file(path, wanted):
-            problems += item["type"] == "problem"
-            if quiet and item["type"] not in ALWAYS_SHOWN:
-                continue
-            click.echo(json.dumps({"file": path, **item}) if as_json else _line(item))
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise click.ClickException(f"{path} cannot be read: {error.strerror}.") from error
+    for item in _read(path, wanted):
+        problems += item["type"] == "problem"
+        if quiet and item["type"] not in ALWAYS_SHOWN:
+            continue
+        click.echo(json.dumps({"file": path, **item}) if as_json else _line(item))
     return problems
+
+
+def _read(path: str, wanted: Wanted) -> Iterator[Item]:
+    from barnabas.app.cli.log_files import read_file  # noqa: PLC0415 - keeps --help fast
+
+    try:
+        yield from read_file(path, wanted)
+    except OSError as error:
+        raise click.ClickException(f"{path} cannot be read: {(error.strerror or str(error)).lower()}.") from error
 
 
 def _line(item: Item) -> str:

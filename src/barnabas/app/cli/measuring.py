@@ -15,6 +15,7 @@ import click
 from barnabas.app.cli.output import print_json, print_table
 
 PERCENTILES = (50.0, 99.0, 99.9)
+EXIT_INTERRUPTED = 130
 MAX_SAMPLES = 1_000_000
 """Latencies kept; what comes after the millionth replaces older ones."""
 
@@ -132,12 +133,29 @@ def report(result: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(result)
         return
+    if result["interrupted"] and not result["messages"]:
+        return
     rows: list[list[object]] = []
     for key, value in result.items():
-        if value == "":
+        name = key.replace("_", " ")
+        if value == "" or isinstance(value, bool):
             continue
         if isinstance(value, dict):
-            rows += [[f"{key} {name}", f"{number:,} ms"] for name, number in value.items()]
+            rows += [[f"{name} {part}", f"{number:,} ms"] for part, number in value.items()]
         else:
-            rows.append([key.replace("_", " "), f"{value:,}" if isinstance(value, (int, float)) else value])
+            rows.append([name, f"{value:,}" if isinstance(value, (int, float)) else value])
     print_table(["measure", "value"], rows)
+
+
+def end_if_interrupted(result: dict[str, Any], messages: int | None, duration_s: float | None) -> None:
+    """Says over how much was measured, and ends with the exit code of Ctrl-C."""
+    if not result["interrupted"]:
+        return
+    if result["messages"]:
+        wanted = [f"{messages:,} messages"] if messages is not None else []
+        wanted += [f"{duration_s:g} s"] if duration_s is not None else []
+        measured = f"{result['messages']:,} messages in {result['seconds']:.1f} s"
+        click.echo(f"Interrupted: measured over {measured}, of {' or '.join(wanted)} asked for.", err=True)
+    else:
+        click.echo("Interrupted before anything was measured.", err=True)
+    raise click.exceptions.Exit(EXIT_INTERRUPTED)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
+import os
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -12,6 +14,20 @@ from typing import Any
 import click
 
 _KILO = 1024.0
+_WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF})
+
+
+def is_output_error(error: BaseException) -> bool:
+    """Whether standard output could not be written to. Errors of files that we open carry their names."""
+    return isinstance(error, OSError) and error.errno in _WRITE_ERRORS and error.filename is None
+
+
+def discard_output() -> None:
+    """After a failed write: what is still buffered must not fail again at exit."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError, AttributeError):
+        return
 
 
 def print_json(value: object) -> None:

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import click
 
+from barnabas.app.cli.interrupts import Deferred, Interrupt
 from barnabas.app.cli.options import bootstrap_option, json_option, parse_pair_list, time_option
 from barnabas.app.cli.output import print_json
 
@@ -103,7 +104,7 @@ def produce(topic: str, texts: tuple[str, ...], source: BinaryIO | None, as_json
     except KeyboardInterrupt:
         interrupted = True
     finally:
-        left = producer.flush(options["timeout"])
+        left = _flush(producer, options["timeout"])
     _summarize(topic, tally, left, time.monotonic() - started, as_json)
     if tally.failed or left:
         reason = max(tally.errors, key=lambda text: tally.errors[text]) if tally.errors else "no answer in time"
@@ -224,14 +225,28 @@ def _send_all(producer: Any, topic: str, lines: Iterable[Line], tally: Tally) ->
                 )
                 break
             except BufferError:
-                producer.poll(0.1)
+                _poll(producer, 0.1)
             except Exception as error:
                 raise click.ClickException(f"Message {count} was refused: {_reason(error)}.") from error
         if count % POLL_EVERY == 0 or time.monotonic() - looked > POLL_EVERY_S:
-            producer.poll(0)
+            _poll(producer, 0)
             looked = time.monotonic()
         if tally.failed:
             return
+
+
+def _poll(producer: Any, seconds: float) -> None:
+    with Deferred():
+        producer.poll(seconds)
+
+
+def _flush(producer: Any, seconds: float) -> int:
+    """How many messages nobody acknowledged in time."""
+    deadline = time.monotonic() + seconds
+    with Interrupt() as interrupt:
+        while (left := int(producer.flush(0.2))) > 0 and not interrupt.has_passed(deadline):
+            pass
+    return left
 
 
 def _reason(error: Exception) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from barnabas.app.cli.output import discard_output
 from barnabas.app.errors import StartError
 
 EXAMPLES = """
@@ -112,15 +113,23 @@ async def _serve(loop: asyncio.AbstractEventLoop, loaded: Any, *, memory: bool) 
     loop.call_later(LOAD_DELAY_S, report.load)
     failure = await ended
     if failure is not None:
-        click.echo(f"barnabas: {failure}", err=True)
+        _say(f"barnabas: {failure}", err=True)
         node.abort()
         return 1
-    click.echo("stopping")
+    _say("stopping")
     if not await node.stop():
-        click.echo("barnabas: Stopped, but the disk did not let it be clean: the next start checks the logs.", err=True)
+        _say("barnabas: Stopped, but the disk did not let it be clean: the next start checks the logs.", err=True)
         return 1
-    click.echo("stopped cleanly")
+    _say("stopped cleanly")
     return 0
+
+
+def _say(text: str, *, err: bool = False) -> None:
+    """A broker whose output goes nowhere (``| head``, a full disk) must still serve and stop cleanly."""
+    try:
+        click.echo(text, err=err)
+    except OSError:
+        discard_output()
 
 
 def _announce(node: Any, *, memory: bool) -> None:
@@ -129,9 +138,9 @@ def _announce(node: Any, *, memory: bool) -> None:
     from barnabas.wire import walk  # noqa: PLC0415
 
     for bound in node.bound:
-        click.echo(f"listening on {bound.address}")
+        _say(f"listening on {bound.address}")
         if not is_loopback(bound.address.host):
-            click.echo(
+            _say(
                 f"WARNING: {bound.address} can be reached from other machines, and there is no authentication and no "
                 "encryption yet: anyone who reaches it can read, write and delete everything.",
                 err=True,
@@ -142,8 +151,7 @@ def _announce(node: Any, *, memory: bool) -> None:
         node.settings.validation, "every uncompressed record"
     )
     how = "native code" if walk.NATIVE else "Python: slow, install a C compiler and reinstall"
-    click.echo(f"data in      {place}")
-    click.echo(f"durability   {promise(node.settings, node.broker.static_settings, memory=memory)}")
-    click.echo(f"validation   {checks} ({how})")
-    click.echo(f"first message: barnabas produce hello --message 'hi there' -b {first.host}:{first.port}")
-    sys.stdout.flush()
+    _say(f"data in      {place}")
+    _say(f"durability   {promise(node.settings, node.broker.static_settings, memory=memory)}")
+    _say(f"validation   {checks} ({how})")
+    _say(f"first message: barnabas produce hello --message 'hi there' -b {first.host}:{first.port}")
