@@ -1,6 +1,8 @@
 """Broker settings that Kafka knows and this build gives no meaning: accepted, and named once at the start.
 
 So a server.properties made for Kafka can be used as it is. A name that is neither here nor among our own is an error.
+Besides the documented settings of Kafka 4.3 these are its internal ones, those that only its authorizer or its metrics
+reporter reads, and those that can only be set while it runs.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ WITHOUT_EFFECT = frozenset(
     """
     add.partitions.to.txn.retry.backoff.max.ms
     add.partitions.to.txn.retry.backoff.ms
+    allow.everyone.if.no.acl.found
     alter.config.policy.class.name
     alter.log.dirs.replication.quota.window.num
     alter.log.dirs.replication.quota.window.size.seconds
@@ -20,6 +23,8 @@ WITHOUT_EFFECT = frozenset(
     connection.failed.authentication.delay.ms
     connections.max.reauth.ms
     controlled.shutdown.enable
+    controller.performance.always.log.threshold.ms
+    controller.performance.sample.period.ms
     controller.quorum.append.linger.ms
     controller.quorum.auto.join.enable
     controller.quorum.bootstrap.servers
@@ -44,6 +49,7 @@ WITHOUT_EFFECT = frozenset(
     early.start.listeners
     fetch.purgatory.purge.interval.requests
     follower.fetch.last.tiered.offset.enable
+    follower.replication.throttled.rate
     group.consumer.assignment.interval.ms
     group.consumer.assignors
     group.consumer.heartbeat.interval.ms
@@ -55,6 +61,7 @@ WITHOUT_EFFECT = frozenset(
     group.consumer.min.assignment.interval.ms
     group.consumer.min.heartbeat.interval.ms
     group.consumer.min.session.timeout.ms
+    group.consumer.regex.refresh.interval.ms
     group.consumer.session.timeout.ms
     group.coordinator.append.linger.ms
     group.coordinator.background.threads
@@ -65,6 +72,7 @@ WITHOUT_EFFECT = frozenset(
     group.share.assignors
     group.share.delivery.count.limit
     group.share.heartbeat.interval.ms
+    group.share.initialize.retry.interval.ms
     group.share.max.assignment.interval.ms
     group.share.max.delivery.count.limit
     group.share.max.heartbeat.interval.ms
@@ -80,6 +88,7 @@ WITHOUT_EFFECT = frozenset(
     group.share.min.record.lock.duration.ms
     group.share.min.session.timeout.ms
     group.share.partition.max.record.locks
+    group.share.persister.class.name
     group.share.record.lock.duration.ms
     group.share.session.timeout.ms
     group.streams.assignment.interval.ms
@@ -97,14 +106,19 @@ WITHOUT_EFFECT = frozenset(
     group.streams.session.timeout.ms
     initial.broker.registration.timeout.ms
     inter.broker.listener.name
+    internal.metadata.delete.delay.millis
+    internal.metadata.log.segment.bytes
+    internal.metadata.max.batch.size.in.bytes
     kafka.metrics.polling.interval.secs
     kafka.metrics.reporters
     leader.imbalance.check.interval.seconds
+    leader.replication.throttled.rate
     log.cleaner.io.buffer.load.factor
     log.cleaner.threads
     log.dir.failure.timeout.ms
     log.flush.scheduler.interval.ms
     log.flush.start.offset.checkpoint.interval.ms
+    log.initial.task.delay.ms
     max.connection.creation.rate
     metadata.log.dir
     metadata.log.segment.bytes
@@ -113,6 +127,8 @@ WITHOUT_EFFECT = frozenset(
     metadata.max.retention.bytes
     metadata.max.retention.ms
     metric.reporters
+    metrics.jmx.exclude
+    metrics.jmx.include
     metrics.num.samples
     metrics.recording.level
     metrics.sample.window.ms
@@ -125,6 +141,7 @@ WITHOUT_EFFECT = frozenset(
     offsets.load.buffer.size
     offsets.topic.compression.codec
     principal.builder.class
+    producer.id.expiration.check.interval.ms
     producer.purgatory.purge.interval.requests
     queued.max.requests
     quota.window.num
@@ -132,6 +149,7 @@ WITHOUT_EFFECT = frozenset(
     remote.fetch.max.wait.ms
     remote.list.offsets.request.timeout.ms
     remote.log.index.file.cache.total.size.bytes
+    remote.log.index.file.cache.ttl.ms
     remote.log.manager.copier.thread.pool.size
     remote.log.manager.copy.max.bytes.per.second
     remote.log.manager.copy.quota.window.num
@@ -142,6 +160,9 @@ WITHOUT_EFFECT = frozenset(
     remote.log.manager.fetch.quota.window.size.seconds
     remote.log.manager.follower.thread.pool.size
     remote.log.manager.task.interval.ms
+    remote.log.manager.task.retry.backoff.max.ms
+    remote.log.manager.task.retry.backoff.ms
+    remote.log.manager.task.retry.jitter
     remote.log.manager.thread.pool.size
     remote.log.metadata.custom.metadata.max.bytes
     remote.log.metadata.manager.class.name
@@ -154,6 +175,7 @@ WITHOUT_EFFECT = frozenset(
     remote.log.storage.manager.class.path
     remote.log.storage.manager.impl.prefix
     remote.log.storage.system.enable
+    replica.alter.log.dirs.io.max.bytes.per.second
     replica.fetch.backoff.ms
     replica.fetch.max.bytes
     replica.fetch.min.bytes
@@ -218,13 +240,16 @@ WITHOUT_EFFECT = frozenset(
     sasl.server.max.receive.size
     security.inter.broker.protocol
     security.providers
+    server.max.startup.time.ms
     share.coordinator.append.linger.ms
     share.coordinator.cached.buffer.max.bytes
+    share.coordinator.cold.partition.snapshot.interval.ms
     share.coordinator.load.buffer.size
     share.coordinator.snapshot.update.records.per.snapshot
     share.coordinator.state.topic.compression.codec
     share.coordinator.state.topic.min.isr
     share.coordinator.state.topic.num.partitions
+    share.coordinator.state.topic.prune.interval.ms
     share.coordinator.state.topic.replication.factor
     share.coordinator.state.topic.segment.bytes
     share.coordinator.threads
@@ -257,6 +282,7 @@ WITHOUT_EFFECT = frozenset(
     ssl.truststore.location
     ssl.truststore.password
     ssl.truststore.type
+    super.users
     telemetry.max.bytes
     transaction.abort.timed.out.transaction.cleanup.interval.ms
     transaction.max.timeout.ms
@@ -269,10 +295,13 @@ WITHOUT_EFFECT = frozenset(
     transaction.state.log.segment.bytes
     transaction.two.phase.commit.enable
     transactional.id.expiration.ms
+    unclean.leader.election.interval.ms
+    unstable.api.versions.enable
+    unstable.feature.versions.enable
     """.split()  # noqa: SIM905 -- a table reads better without three hundred pairs of quotes
 )
 
-PREFIXES = ("listener.name.", "config.providers.", "rsm.config.", "rlmm.config.")
+PREFIXES = ("listener.name.", "config.providers.", "rsm.config.", "rlmm.config.", "metrics.context.")
 """Settings whose names go on with a name of the user's."""
 
 
