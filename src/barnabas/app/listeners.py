@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import socket
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from barnabas.model.broker_settings import BrokerSettings
 
 _LISTENER = re.compile(r"([A-Za-z0-9_\-]+)://(\[[0-9a-fA-F:.%]*\]|[^:/\[\]]*):(\d{1,5})")
 _WILDCARDS = ("0.0.0.0", "::", "")
+MAX_PORT = 65535
 
 
 class Address(Struct, frozen=True):
@@ -36,8 +38,12 @@ def parse(key: str, texts: Sequence[str]) -> list[Address]:
     addresses = []
     for text in texts:
         match = _LISTENER.fullmatch(text)
-        if match is None or int(match[3]) > 65535:
-            raise StartError(f"Invalid value {text} for configuration {key}: write NAME://HOST:PORT.")
+        if match is None:
+            raise StartError(
+                f"Invalid value {text} for configuration {key}: write NAME://HOST:PORT, an IPv6 address in brackets."
+            )
+        if int(match[3]) > MAX_PORT:
+            raise StartError(f"Invalid value {text} for configuration {key}: ports are 0 to {MAX_PORT}.")
         addresses.append(Address(match[1].upper(), match[2].strip("[]"), int(match[3])))
     names = [address.name for address in addresses]
     if len(set(names)) != len(names):
@@ -104,8 +110,9 @@ def bind(settings: BrokerSettings) -> list[BoundListener]:
 def _bind(address: Address, told: Address | None) -> BoundListener:
     if told is None and address.host in _WILDCARDS:
         raise StartError(
-            f"Listening on every interface ({address.host or 'no host'}) needs an address that clients can reach: "
-            f"set advertised.listeners={address.name}://YOUR-HOST:{address.port or 9092}."
+            f"Listening on every interface ({address.host or 'no host'}) needs an address that clients can reach. Add "
+            f"--set advertised.listeners={address.name}://HOST:{address.port or 9092}, where HOST is this machine's "
+            "name or address as clients know it."
         )
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
@@ -114,8 +121,7 @@ def _bind(address: Address, told: Address | None) -> BoundListener:
         sock.bind((address.host, address.port))
     except (OSError, UnicodeError) as problem:
         sock.close()
-        reason = getattr(problem, "strerror", None) or str(problem)
-        raise StartError(f"Cannot listen on {address}: {reason.lower()}.") from None
+        raise StartError(cannot_listen(address, problem)) from None
     port = int(sock.getsockname()[1])
     actual = Address(address.name, address.host, port)
     if told is None:
@@ -133,7 +139,26 @@ def listen(bound: BoundListener, backlog: int) -> None:
     try:
         bound.socket.listen(backlog)
     except OSError as problem:
-        raise StartError(f"Cannot listen on {bound.address}: {(problem.strerror or str(problem)).lower()}.") from None
+        raise StartError(cannot_listen(bound.address, problem)) from None
+
+
+def cannot_listen(address: Address, problem: OSError | UnicodeError) -> str:
+    """The address, the reason, and what to do about it."""
+    reason = (getattr(problem, "strerror", None) or str(problem)).lower()
+    code = problem.errno if isinstance(problem, OSError) else None
+    if isinstance(problem, socket.gaierror | UnicodeError):
+        remedy = "Give an address of this machine, e.g. --listen 127.0.0.1:9092."
+    elif code == errno.EADDRINUSE:
+        other = Address(address.name, address.host, address.port + (1 if address.port < MAX_PORT else -1))
+        remedy = f"Another process listens there: stop it, or choose another port, e.g. --listen {other}."
+    elif code == errno.EACCES:
+        other = Address(address.name, address.host, 9092)
+        remedy = f"Ports below 1024 need privileges: choose a higher one, e.g. --listen {other}."
+    elif code == errno.EADDRNOTAVAIL:
+        remedy = "This machine has no such address; 127.0.0.1 is always there."
+    else:
+        remedy = "Choose another with --listen HOST:PORT."
+    return f"Cannot listen on {address}: {reason}. {remedy}"
 
 
 def limits_by_address(overrides: str) -> dict[str, int]:

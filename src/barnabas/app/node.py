@@ -20,6 +20,7 @@ from barnabas.app import format as formatting
 from barnabas.app.clock import LoopClock
 from barnabas.app.description import describe_directories, describe_quorum
 from barnabas.app.errors import StartError
+from barnabas.app.folders import lock_all
 from barnabas.app.listeners import BoundListener, bind, controller_endpoint, listen
 from barnabas.app.read_ahead import ReadAhead
 from barnabas.app.reconfiguration import AddressLimits
@@ -45,7 +46,7 @@ from barnabas.runtime.pipeline import Pipeline
 from barnabas.runtime.raft_driver import RaftDriver
 from barnabas.storage.errors import LogOffline
 from barnabas.storage.log import Log
-from barnabas.storage.log_directory import DirectoryLocked, LogDirectory, LogManager, LogOptions
+from barnabas.storage.log_directory import LogDirectory, LogManager, LogOptions
 from barnabas.storage.validation import Validation
 from barnabas.wire.api.broker_heartbeat import BrokerHeartbeatRequest
 
@@ -108,7 +109,7 @@ class Node:
             self._limits = self._connection_limits()
             self._address_limits = AddressLimits(self._limits, self.settings, self._loop, self._report)
             self.bound = bind(self.settings)
-            self._lock()
+            lock_all(self._directories)
             self._open()
             await self._join()
             self._listen()
@@ -143,15 +144,6 @@ class Node:
             report=self._report,
         )
         self._compaction_timer = self._loop.call_later(COMPACTION_DELAY_S, self._compact)
-
-    def _lock(self) -> None:
-        try:
-            for directory in self._directories:
-                directory.lock()
-        except DirectoryLocked:
-            raise StartError(
-                f"The data folder {directory.path} is in use by another process: stop that one, or give another --data."
-            ) from None
 
     def _open(self) -> None:
         settings = self.settings = self._given = self._as_stored(self.settings)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 from click.testing import CliRunner, Result
 
 from barnabas.app.cli import main
+
+COMMAND = [sys.executable, "-c", "from barnabas.app.cli import main; main(prog_name='barnabas')"]
+"""For what needs a process of its own."""
 
 
 def run(*arguments: str, stdin: str | bytes | None = None, code: int = 0) -> Result:

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,9 +17,7 @@ from barnabas.app.cli.bench import Delivery
 from barnabas.app.cli.interrupts import Deferred, Interrupt
 from barnabas.client.wire import Client
 from barnabas.testing import EmbeddedBroker
-from tests.unit.app.command_line import run
-
-COMMAND = [sys.executable, "-c", "from barnabas.app.cli import main; main(prog_name='barnabas')"]
+from tests.unit.app.command_line import COMMAND, run
 
 needs_full_device = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this machine")
 

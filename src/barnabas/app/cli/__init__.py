@@ -12,6 +12,8 @@ from typing import Any
 
 import click
 
+from barnabas.app.cli.suggestions import CommandGroup
+
 HERE = "barnabas.app.cli"
 
 COMMANDS: dict[str, tuple[str, str, str]] = {
@@ -39,7 +41,7 @@ Examples:
 """
 
 
-class LazyGroup(click.Group):
+class LazyGroup(CommandGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 

@@ -15,6 +15,7 @@ import click
 from barnabas.app.cli.interrupts import Interrupt
 from barnabas.app.cli.measuring import Pace, Progress, Samples, Until, bench_topic, end_if_interrupted, report
 from barnabas.app.cli.options import bootstrap_option, json_option
+from barnabas.app.cli.suggestions import CommandGroup
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,13 +31,14 @@ _STAMP = struct.Struct(">d")
 
 
 @click.group(
+    cls=CommandGroup,
     epilog="""
 \b
 Examples:
   barnabas bench produce --messages 1000000 --size 100
   barnabas bench consume --messages 1000000
   barnabas bench latency --rate 2000 --duration 10
-"""
+""",
 )
 def bench() -> None:
     """Measure a broker under load.

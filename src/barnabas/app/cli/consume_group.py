@@ -11,6 +11,7 @@ import click
 
 from barnabas.app.cli.consume_work import Format, style_of
 from barnabas.app.cli.interrupts import Deferred
+from barnabas.app.cli.suggestions import naming_topics
 from barnabas.client.wire import Client
 from barnabas.model.ids import TopicPartition
 from barnabas.wire.records import Record
@@ -22,7 +23,7 @@ POLL_S = 0.2
 
 def consume(topic: str, group: str, style: str, bootstrap: str, options: dict[str, Any]) -> None:
     out = sys.stdout.buffer
-    with Client(bootstrap) as client:
+    with Client(bootstrap) as client, naming_topics(client, topic):
         client.topic(topic)  # librdkafka would look for brokers and topics for ever
     from confluent_kafka import Consumer, KafkaException  # noqa: PLC0415 - slow to import
 

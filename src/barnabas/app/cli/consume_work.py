@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeAlias
 import click
 
 from barnabas.app.cli.output import json_bytes, safe_text, time_text
+from barnabas.app.cli.suggestions import naming_topics
 from barnabas.client.wire import Client, admin
 from barnabas.client.wire.data import FetchLimits, fetch
 from barnabas.client.wire.decoding import decode
@@ -40,7 +41,7 @@ def consume(topic: str, style: str, bootstrap: str, options: dict[str, Any]) -> 
     show = style_of(style)
     out = sys.stdout.buffer
     try:
-        with Client(bootstrap) as client:
+        with Client(bootstrap) as client, naming_topics(client, topic):
             _print_all(_messages(client, _plan(client, topic, options)), show, out, options["follow"])
     except KeyboardInterrupt:
         out.flush()

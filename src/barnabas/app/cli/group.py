@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from barnabas.app.cli.options import bootstrap_option, json_option, time_option
+from barnabas.app.cli.suggestions import CommandGroup
 
 EXAMPLES = """
 \b
@@ -19,7 +20,7 @@ Examples:
 """
 
 
-@click.group(epilog=EXAMPLES)
+@click.group(cls=CommandGroup, epilog=EXAMPLES)
 def group() -> None:
     """List, describe and delete consumer groups, and move where they read."""
 

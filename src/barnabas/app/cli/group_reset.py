@@ -8,6 +8,7 @@ import click
 
 from barnabas.app.cli.group_work import existing
 from barnabas.app.cli.output import print_json, print_table
+from barnabas.app.cli.suggestions import naming_topics
 from barnabas.client.wire import BrokerError, Client, admin, groups
 from barnabas.model.errors import ErrorCode
 from barnabas.model.ids import TopicPartition
@@ -54,7 +55,8 @@ def _places(client: Client, topics: tuple[str, ...]) -> list[TopicPartition]:
     places: dict[TopicPartition, None] = {}
     for text in topics:
         name, _, numbers = text.partition(":")
-        known = client.topic(name).partitions
+        with naming_topics(client, name):
+            known = client.topic(name).partitions
         try:
             chosen = [int(number) for number in numbers.split(",")] if numbers else list(known)
         except ValueError:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from barnabas.app.cli.output import print_json, print_table, time_text
+from barnabas.app.cli.suggestions import did_you_mean
 from barnabas.client.wire import BrokerError, Client, admin, groups
 from barnabas.client.wire.data import FetchLimits, fetch
 from barnabas.client.wire.decoding import decode
@@ -55,10 +56,16 @@ def existing(client: Client, name: str) -> GroupInfo:
     except BrokerError as error:
         if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
             raise
-        raise click.ClickException(f"There is no group {name}.") from error
+        raise no_such_group(client, name) from error
     if info.state == "Dead":
-        raise click.ClickException(f"There is no group {name}.")
+        raise no_such_group(client, name)
     return info
+
+
+def no_such_group(client: Client, name: str) -> click.ClickException:
+    known = [each.group_id for each in groups.list_groups(client)]
+    hint = did_you_mean(name, known) or " List them with: barnabas group list"
+    return click.ClickException(f"There is no group {name}.{hint}")
 
 
 def _described(client: Client, info: GroupInfo) -> dict[str, Any]:
@@ -200,19 +207,19 @@ def delete(names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
             try:
                 groups.delete_group(client, name)
             except BrokerError as error:
-                problems[name] = _why_not(error)
+                problems[name] = _why_not(client, name, error)
     deleted = [name for name in dict.fromkeys(names) if name not in problems]
     if as_json:
         print_json([{"name": name, "deleted": name not in problems} for name in dict.fromkeys(names)])
     elif deleted:
         click.echo(f"Deleted {', '.join(deleted)}.")
     if problems:
-        raise click.ClickException("; ".join(f"{name}: {why}" for name, why in problems.items()) + ".")
+        raise click.ClickException(" ".join(problems.values()))
 
 
-def _why_not(error: BrokerError) -> str:
+def _why_not(client: Client, name: str, error: BrokerError) -> str:
     if error.code is ErrorCode.NON_EMPTY_GROUP:
-        return "it has members; stop them first"
+        return f"Group {name} has members: stop them first."
     if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
-        return "there is no such group"
-    return error.code.name
+        return no_such_group(client, name).message
+    return f"Group {name}: {error.code.name}."

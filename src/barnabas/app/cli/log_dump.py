@@ -11,6 +11,7 @@ import click
 
 from barnabas.app.cli.options import json_option
 from barnabas.app.cli.output import size_text, time_text
+from barnabas.app.cli.suggestions import CommandGroup
 
 if TYPE_CHECKING:
     from barnabas.app.cli.log_files import Item, Wanted
@@ -19,12 +20,13 @@ ALWAYS_SHOWN = ("problem", "summary", "note")
 
 
 @click.group(
+    cls=CommandGroup,
     epilog="""
 \b
 Examples:
   barnabas log dump ./data/hello-0
   barnabas log dump ./data/hello-0/00000000000000000000.log --records
-"""
+""",
 )
 def log() -> None:
     """Look into segment files and verify them."""

@@ -14,6 +14,7 @@ import click
 from barnabas.app.cli.interrupts import Deferred, Interrupt
 from barnabas.app.cli.options import bootstrap_option, json_option, parse_pair_list, time_option
 from barnabas.app.cli.output import print_json
+from barnabas.app.cli.suggestions import naming_topics
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 LINGER_MS = 5
@@ -194,7 +195,7 @@ def _producer(topic: str, options: dict[str, Any]) -> Any:
 
     from barnabas.client.wire import Client  # noqa: PLC0415
 
-    with Client(options["bootstrap"]) as client:
+    with Client(options["bootstrap"]) as client, naming_topics(client, topic):
         known = client.topic(topic, auto_create=True)
         if options["partition"] is not None and options["partition"] not in known.partitions:
             raise click.ClickException(f"Topic {topic} has no partition {options['partition']}.")

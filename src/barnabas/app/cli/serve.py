@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import re
 import signal
 import sys
 from typing import Any
@@ -25,6 +26,10 @@ Examples:
 """
 
 
+MAX_PORT = 65535
+_HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.%]*\]|[^:/\[\]\s]*):(\d{1,6})")
+
+
 def _pairs(_context: Any, _parameter: Any, values: tuple[str, ...]) -> list[tuple[str, str]]:
     pairs = []
     for value in values:
@@ -35,9 +40,32 @@ def _pairs(_context: Any, _parameter: Any, values: tuple[str, ...]) -> list[tupl
     return pairs
 
 
+def _check_listen(_context: Any, _parameter: Any, value: str | None) -> str | None:
+    if value is None:
+        return None
+    match = _HOST_PORT.fullmatch(value)
+    if match is None:
+        raise click.BadParameter(f"{value!r} is not HOST:PORT. Write {_corrected(value)}.")
+    if int(match[2]) > MAX_PORT:
+        raise click.BadParameter(f"{match[2]} is not a port. Ports are 0 to {MAX_PORT}, and 0 takes a free one.")
+    return value
+
+
+def _corrected(text: str) -> str:
+    """What was probably meant."""
+    text = text.rpartition("://")[2]
+    if text.count(":") > 1:
+        return "an IPv6 address in brackets, e.g. [::1]:9092"
+    guess = f"127.0.0.1:{text}" if text.isdecimal() else text if ":" in text else f"{text}:9092"
+    return guess if _HOST_PORT.fullmatch(guess) else "e.g. 127.0.0.1:9092"
+
+
 @click.command(epilog=EXAMPLES, context_settings={"max_content_width": 110})
 @click.option(
-    "--listen", metavar="HOST:PORT", help="Where to listen (default 127.0.0.1:9092; port 0 takes a free one)."
+    "--listen",
+    metavar="HOST:PORT",
+    callback=_check_listen,
+    help="Where to listen (default 127.0.0.1:9092; port 0 takes a free one).",
 )
 @click.option("--data", metavar="DIR", help="The data folder (default ./data).")
 @click.option("--config", metavar="FILE", help="Settings in the form of Kafka's server.properties.")
@@ -134,7 +162,7 @@ def _say(text: str, *, err: bool = False) -> None:
 
 def _announce(node: Any, *, memory: bool) -> None:
     from barnabas.app.description import promise  # noqa: PLC0415
-    from barnabas.app.listeners import is_loopback  # noqa: PLC0415
+    from barnabas.app.listeners import Address, is_loopback  # noqa: PLC0415
     from barnabas.wire import walk  # noqa: PLC0415
 
     for bound in node.bound:
@@ -146,6 +174,7 @@ def _announce(node: Any, *, memory: bool) -> None:
                 err=True,
             )
     first = node.bound[0].advertised
+    address = Address(first.name, first.host, first.port)
     place = "memory" if memory else ", ".join(os.path.abspath(path) for path in node.settings.data_directories)
     checks = {"header": "headers only", "all": "every record"}.get(
         node.settings.validation, "every uncompressed record"
@@ -154,4 +183,4 @@ def _announce(node: Any, *, memory: bool) -> None:
     _say(f"data in      {place}")
     _say(f"durability   {promise(node.settings, node.broker.static_settings, memory=memory)}")
     _say(f"validation   {checks} ({how})")
-    _say(f"first message: barnabas produce hello --message 'hi there' -b {first.host}:{first.port}")
+    _say(f"first message: barnabas produce hello --message 'hi there' -b {address}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from barnabas.app.cli.options import bootstrap_option, json_option, parse_pairs
+from barnabas.app.cli.suggestions import CommandGroup
 
 EXAMPLES = """
 \b
@@ -17,7 +18,7 @@ Examples:
 """
 
 
-@click.group(epilog=EXAMPLES)
+@click.group(cls=CommandGroup, epilog=EXAMPLES)
 def topic() -> None:
     """Create, list, describe, alter and delete topics."""
 

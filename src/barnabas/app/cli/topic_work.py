@@ -7,6 +7,12 @@ from typing import Any
 import click
 
 from barnabas.app.cli.output import print_json, print_table, size_text
+from barnabas.app.cli.suggestions import (
+    naming_topic_settings,
+    naming_topics,
+    no_such_topic,
+    no_such_topic_setting,
+)
 from barnabas.client.wire import BrokerError, Client, TopicInfo, admin
 from barnabas.client.wire.admin import ConfigEntry, ConfigSource, ListedOffset, ResourceType
 from barnabas.model.errors import ErrorCode
@@ -22,7 +28,7 @@ def create(
     bootstrap: str,
     as_json: bool,
 ) -> None:
-    with Client(bootstrap) as client:
+    with Client(bootstrap) as client, naming_topic_settings(configs):
         try:
             made = admin.create_topic(
                 client, name, partitions=partitions or -1, replication_factor=replication_factor or -1, configs=configs
@@ -73,7 +79,7 @@ def _replication_factor(item: TopicInfo) -> int:
 
 
 def describe(names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
-    with Client(bootstrap) as client:
+    with Client(bootstrap) as client, naming_topics(client, *names):
         client.load(names)
         shown = [_described(client, client.topic(name)) for name in dict.fromkeys(names)]
     if as_json:
@@ -175,7 +181,9 @@ def alter(
     bootstrap: str,
     as_json: bool,
 ) -> None:
-    with Client(bootstrap) as client:
+    with Client(bootstrap) as client, naming_topics(client, name), naming_topic_settings(configs):
+        if deleted:
+            _check_names(client, name, deleted)
         if configs or deleted:
             admin.alter_configs(client, ResourceType.TOPIC, name, changed=configs, deleted=deleted)
         if partitions:
@@ -186,14 +194,28 @@ def alter(
         click.echo(f"Altered topic {name}.")
 
 
+def _check_names(client: Client, topic: str, deleted: tuple[str, ...]) -> None:
+    """Brokers take the deletion of a setting that no topic has for done."""
+    known = {entry.name for entry in admin.describe_configs(client, ResourceType.TOPIC, [topic])[topic]}
+    for key in deleted:
+        if key not in known:
+            raise no_such_topic_setting(key)
+
+
 def delete(names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
     with Client(bootstrap) as client:
         results = admin.delete_topics(client, list(dict.fromkeys(names)))
+        problems = [_why_not(client, name, error) for name, error in sorted(results.items()) if error]
     if as_json:
         print_json([{"name": name, "error": error and error.code.name} for name, error in sorted(results.items())])
     else:
         for name in [name for name, error in sorted(results.items()) if error is None]:
             click.echo(f"Deleted topic {name}.")
-    failed = [error for error in results.values() if error]
-    if failed:
-        raise click.ClickException("; ".join(map(str, failed)) + ".")
+    if problems:
+        raise click.ClickException(" ".join(problems))
+
+
+def _why_not(client: Client, name: str, error: BrokerError) -> str:
+    if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return no_such_topic(client, name).message
+    return f"{error}."

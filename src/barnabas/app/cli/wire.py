@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import click
 
+from barnabas.app.cli.suggestions import CommandGroup
 from barnabas.wire import catalogue, codec, jsonvalue
 from barnabas.wire.schema import Message, versions_of
 
@@ -20,12 +21,13 @@ class NotDone(Exception):
 
 
 @click.group(
+    cls=CommandGroup,
     epilog="""
 \b
 Examples:
   echo '{"message": "RequestHeader", "version": 1, "hex": "0012000300000007000462656e63"}' | barnabas wire decode
   echo '{"message": "ListGroupsRequest", "version": 0, "value": {}}' | barnabas wire encode
-"""
+""",
 )
 def wire() -> None:
     """Decode and encode protocol messages: JSON lines in, JSON lines out.
