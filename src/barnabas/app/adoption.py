@@ -8,17 +8,23 @@ force a marker file is written that names what was waived, without which ``serve
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 
 from msgspec import Struct, field
 
+from barnabas.app import format as formatting
 from barnabas.app.errors import StartError
 from barnabas.core.metadata.delta import MetadataDelta
 from barnabas.core.metadata.image import EMPTY_IMAGE, TOPIC_RESOURCE, MetadataImage
+from barnabas.core.metadata.records import UnknownRecord
 from barnabas.core.raft.machine import Voter
-from barnabas.model.ids import METADATA_TOPIC, OFFSETS_TOPIC, TopicPartition
+from barnabas.model.errors import InvariantBroken
+from barnabas.model.ids import METADATA_TOPIC, OFFSETS_TOPIC, TopicPartition, Uuid, uuid_text
 from barnabas.model.ports import Disk, DiskError, FileMissing
 from barnabas.runtime import metadata_snapshot
-from barnabas.runtime.raft_driver import Loaded
+from barnabas.runtime.metadata_snapshot import CorruptSnapshot as CorruptMetadata
+from barnabas.runtime.raft_driver import QUORUM_STATE, Loaded, read_stored_epoch
 from barnabas.storage import checkpoints
 from barnabas.storage.log_directory import parse_directory_name
 from barnabas.storage.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
@@ -30,12 +36,18 @@ from barnabas.wire.stored import metadata_security as security
 MARKER = "barnabas-adopted.json"
 KNOWN_METADATA_VERSION = 30
 
+_SEGMENT = re.compile(r"\d{20}\.log")
+_PRODUCERS = re.compile(r"\d{20}\.snapshot")
+
 
 class Findings(Struct):
     """What a folder holds."""
 
+    is_readable: bool = False
+    """Whether its identity and its metadata could be read."""
     cluster_id: str = ""
     node_id: int = -1
+    directory_id: Uuid | None = None
     was_clean: bool = False
     image: MetadataImage = EMPTY_IMAGE
     voters: tuple[Voter, ...] = ()
@@ -56,87 +68,174 @@ class Findings(Struct):
 
 
 def inspect(disk: Disk, root: str) -> Findings:
-    """Reads; writes nothing."""
+    """Reads; writes nothing. What cannot be read is a fault."""
     findings = Findings()
     try:
-        properties = checkpoints.read_meta_properties(disk, root)
-    except checkpoints.MalformedCheckpoint as problem:
-        findings.faults.append(str(problem))
-        return findings
+        _load_identity(disk, root, findings)
+        _load_metadata(disk, f"{root}/{METADATA_TOPIC}-0", findings)
+        findings.is_readable = True
+        _look_at_checkpoints(disk, root, findings)
+        _list_partitions(disk, root, findings)
+        findings.faults += _faults(findings)
+    except (formatting.WrongFolder, CorruptMetadata) as problem:
+        findings.faults.append(str(problem).rstrip("."))
+    except DiskError as problem:
+        reason = getattr(problem.cause, "strerror", None) or str(problem.cause)
+        findings.faults.append(f"{problem.path} cannot be read: {reason.lower()}")
+    findings.obstacles += unhonoured(findings.image)
+    return findings
+
+
+def _load_identity(disk: Disk, root: str, findings: Findings) -> None:
+    properties = formatting.read_identity(disk, root)
     if properties is None:
-        findings.faults.append(f"{root} has no meta.properties: it is not the data folder of a Kafka broker")
-        return findings
-    findings.cluster_id = properties.get("cluster.id", "")
-    findings.node_id = int(properties.get("node.id", "-1"))
+        raise formatting.WrongFolder(f"{root} has no meta.properties: it is not the data folder of a Kafka broker")
+    node_id = formatting.node_id_of(disk, root)
+    if node_id is None:
+        raise formatting.WrongFolder(f"{root}/meta.properties is damaged: it has no node.id")
+    findings.directory_id = formatting.check_identity(root, properties, node_id)
+    findings.cluster_id, findings.node_id = properties["cluster.id"], node_id
     findings.was_clean = checkpoints.read_clean_shutdown(disk, root) is not None
     if not findings.was_clean:
         findings.obstacles.append(
             "it was not stopped cleanly: the end of each log will be checked, and torn ends cut off"
         )
-    _load_metadata(disk, f"{root}/{METADATA_TOPIC}-0", findings)
-    _list_partitions(disk, root, findings)
-    findings.faults += _faults(findings)
-    findings.obstacles += unhonoured(findings.image)
-    return findings
+    if not disk.exists(f"{root}/{METADATA_TOPIC}-0"):
+        raise formatting.WrongFolder(
+            "it has no metadata log: it belongs to a broker whose controller is another process"
+        )
+    formatting.check_unclaimed(disk, [root])
+    formatting.check_undamaged(disk, root)
 
 
 def _load_metadata(disk: Disk, directory: str, findings: Findings) -> None:
+    loaded = Loaded()
     try:
         snapshots = metadata_snapshot.list_snapshots(disk, directory)
-        loaded = Loaded()
         if snapshots:
             end_offset, raft_epoch = snapshots[-1]
             path = f"{directory}/{metadata_snapshot.file_name(end_offset, raft_epoch)}"
             found = metadata_snapshot.read(disk, path, end_offset, raft_epoch)
             loaded = Loaded(end_offset, found.records, found.voters, found.timestamp_ms)
-        _read_log(disk, directory, loaded)
-    except FileMissing:
-        findings.faults.append("it has no metadata log: it belongs to a broker whose controller is another process")
-        return
-    findings.voters = loaded.voters
-    delta = MetadataDelta(EMPTY_IMAGE)
-    for record in loaded.records:
-        delta.replay(record)
-    findings.image = delta.image(next_offset=loaded.next_offset, raft_epoch=0, timestamp_ms=loaded.timestamp_ms)
+        log_end_offset = _read_log(disk, directory, loaded)
+        _check_end(disk, directory, log_end_offset, findings)
+        findings.voters = loaded.voters
+        delta = MetadataDelta(EMPTY_IMAGE)
+        for record in loaded.records:
+            delta.replay(record)
+        findings.image = delta.image(next_offset=loaded.next_offset, raft_epoch=0, timestamp_ms=loaded.timestamp_ms)
+    except (*metadata_snapshot.UNREADABLE, UnknownRecord, InvariantBroken) as problem:
+        raise CorruptMetadata(f"the metadata in {directory} cannot be read: {problem}") from problem
 
 
-def _read_log(disk: Disk, directory: str, loaded: Loaded) -> None:
+def _read_log(disk: Disk, directory: str, loaded: Loaded) -> int:
+    """Takes in what follows the snapshot, up to a torn end; returns where the log ends."""
+    log_end_offset = 0
     for name in disk.list(directory):
-        if not name.endswith(".log"):
+        if not _SEGMENT.fullmatch(name):
             continue
+        log_end_offset = int(name[:20])
+        if log_end_offset > loaded.next_offset:
+            raise CorruptMetadata(
+                f"the metadata log in {directory} goes on at offset {log_end_offset}, and what was before it, from "
+                f"{loaded.next_offset} on, is missing"
+            )
         content = disk.read_file(f"{directory}/{name}")
-        for position, header in batch.iterate(content):
-            if header.last_offset >= loaded.next_offset and batch.check_crc(content, position, header.size):
+        for position, header in _sound_batches(content):
+            if header.last_offset >= loaded.next_offset:
                 loaded.take_batch(header, decode_batch(content, position))
+            log_end_offset = header.next_offset
+    return log_end_offset
+
+
+def _sound_batches(content: bytes) -> Iterator[tuple[int, batch.BatchHeader]]:
+    """What is unsound is a torn end: ``check_undamaged`` has looked for anything else."""
+    try:
+        for position, header in batch.iterate(content):
+            if not batch.check_crc(content, position, header.size):
+                return
+            yield position, header
+    except (batch.CorruptBatch, batch.UnsupportedMagic):
+        return
+
+
+def _check_end(disk: Disk, directory: str, log_end_offset: int, findings: Findings) -> None:
+    """A log that was closed cleanly has a snapshot of its producers at its end."""
+    named = [int(name[:20]) for name in disk.list(directory) if _PRODUCERS.fullmatch(name)]
+    if findings.was_clean and log_end_offset < max(named, default=0):
+        raise CorruptMetadata(
+            f"the metadata log in {directory} ends at offset {log_end_offset}, and ended at {max(named)} when it was "
+            "closed: restore the folder from a backup"
+        )
+
+
+def _look_at_checkpoints(disk: Disk, root: str, findings: Findings) -> None:
+    try:
+        read_stored_epoch(disk, f"{root}/{METADATA_TOPIC}-0")
+    except FileMissing:
+        pass
+    except ValueError:
+        findings.obstacles.append(
+            f"{root}/{METADATA_TOPIC}-0/{QUORUM_STATE} is damaged: the epoch will be taken from the log"
+        )
+    for name in (checkpoints.RECOVERY_POINTS, checkpoints.LOG_START_OFFSETS, checkpoints.HIGH_WATERMARKS):
+        try:
+            checkpoints.read_offsets(disk, f"{root}/{name}")
+        except checkpoints.MalformedCheckpoint:
+            findings.obstacles.append(f"{root}/{name} is damaged: the offsets in it will not be used")
 
 
 def _list_partitions(disk: Disk, root: str, findings: Findings) -> None:
     for name in disk.list(root):
         partition = parse_directory_name(name)
-        if partition is None or partition.topic == METADATA_TOPIC:
-            continue
-        directory = f"{root}/{name}"
-        files = disk.list(directory)
-        size = sum(disk.open(f"{directory}/{file}").size() for file in files if file.endswith(".log"))
-        findings.partitions.append((partition, size))
-        if _has_open_transaction(disk, directory, files):
-            findings.obstacles.append(f"{partition} has an open transaction, which would never end here")
+        if partition is not None and partition.topic != METADATA_TOPIC:
+            _look_into(disk, f"{root}/{name}", partition, findings)
 
 
-def _has_open_transaction(disk: Disk, directory: str, files: list[str]) -> bool:
+def _look_into(disk: Disk, directory: str, partition: TopicPartition, findings: Findings) -> None:
+    files = disk.list(directory)
+    size = sum(disk.open(f"{directory}/{file}").size() for file in files if file.endswith(".log"))
+    findings.partitions.append((partition, size))
+    topic = findings.image.topics.get(partition.topic)
+    try:
+        topic_id = checkpoints.read_partition_metadata(disk, directory)
+    except checkpoints.MalformedCheckpoint:
+        topic_id = None
+        findings.obstacles.append(f"{directory}/{checkpoints.PARTITION_METADATA} is damaged: it will be written anew")
+    if topic is not None and topic_id is not None and topic_id != topic.topic_id:
+        findings.faults.append(
+            f"{directory}/{checkpoints.PARTITION_METADATA} names the topic id {uuid_text(topic_id)}, and the metadata "
+            f"{uuid_text(topic.topic_id)}: the records of {partition} would not be served"
+        )
+    _look_for_transactions(disk, directory, partition, files, findings)
+
+
+def _look_for_transactions(
+    disk: Disk, directory: str, partition: TopicPartition, files: list[str], findings: Findings
+) -> None:
     snapshots = sorted(file for file in files if file.endswith(SNAPSHOT_SUFFIX))
     if not snapshots:
-        return False
+        return
     try:
         entries = decode_snapshot(disk.read_file(f"{directory}/{snapshots[-1]}"))
-    except (CorruptSnapshot, DiskError):
-        return False
-    return any(entry.transaction_first_offset >= 0 for entry in entries)
+    except CorruptSnapshot:
+        findings.obstacles.append(
+            f"{directory}/{snapshots[-1]} is damaged: {partition} may have an open transaction, which would never end "
+            "here"
+        )
+        return
+    if any(entry.transaction_first_offset >= 0 for entry in entries):
+        findings.obstacles.append(f"{partition} has an open transaction, which would never end here")
 
 
 def _faults(findings: Findings) -> list[str]:
     image, node_id = findings.image, findings.node_id
     faults = []
+    if [voter.directory_id for voter in findings.voters if voter.node_id == node_id] not in (
+        [],
+        [findings.directory_id],
+    ):
+        faults.append("the directory.id in its meta.properties is not the one that its metadata log names")
     others = [voter.node_id for voter in findings.voters if voter.node_id != node_id]
     if others:
         faults.append(f"its quorum has other voters: {', '.join(map(str, others))}")

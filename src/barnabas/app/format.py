@@ -36,15 +36,15 @@ def random_uuid(random: Random) -> Uuid:
 
 def node_id_of(disk: Disk, root: str) -> int | None:
     """The node that a folder belongs to, where it has been formatted."""
-    text = (_read_identity(disk, root) or {}).get("node.id")
+    text = (read_identity(disk, root) or {}).get("node.id")
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit() and int(text) <= INT_MAX):
-        raise WrongFolder(f"{root}/{checkpoints.META_PROPERTIES} is damaged: {text!r} is no node.id")
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(INT_MAX)) and int(text) <= INT_MAX):
+        raise WrongFolder(f"{root}/{checkpoints.META_PROPERTIES} is damaged: {text[:80]!r} is no node.id")
     return int(text)
 
 
-def _read_identity(disk: Disk, root: str) -> dict[str, str] | None:
+def read_identity(disk: Disk, root: str) -> dict[str, str] | None:
     try:
         return checkpoints.read_meta_properties(disk, root)
     except checkpoints.MalformedCheckpoint as problem:
@@ -107,7 +107,7 @@ def identify(
     disk: Disk, roots: Sequence[str], node_id: int, random: Random
 ) -> tuple[str, list[Uuid], Mapping[str, Uuid]]:
     """(cluster id, directory id of each folder, those of them that ``claim`` is yet to write)."""
-    found = [_read_identity(disk, root) for root in roots]
+    found = [read_identity(disk, root) for root in roots]
     cluster_ids = {properties["cluster.id"] for properties in found if properties and "cluster.id" in properties}
     if len(cluster_ids) > 1:
         raise WrongFolder(f"the data folders belong to different clusters: {', '.join(sorted(cluster_ids))}")
@@ -117,7 +117,7 @@ def identify(
         if properties is None:
             directory_id = fresh[root] = random_uuid(random)
         else:
-            directory_id = _check_identity(disk, root, properties, cluster_id, node_id, random)
+            directory_id = _directory_id(disk, root, properties, cluster_id, node_id, random)
         directory_ids.append(directory_id)
     return cluster_id, directory_ids, fresh
 
@@ -136,9 +136,8 @@ def _write_identity(disk: Disk, root: str, cluster_id: str, node_id: int, direct
     )
 
 
-def _check_identity(
-    disk: Disk, root: str, properties: dict[str, str], cluster_id: str, node_id: int, random: Random
-) -> Uuid:
+def check_identity(root: str, properties: Mapping[str, str], node_id: int) -> Uuid | None:
+    """The directory id, where the folder has one. Raises WrongFolder for an identity that cannot be ours."""
     if properties.get("version") != "1":
         raise WrongFolder(f"{root}/meta.properties has version {properties.get('version')}; 1 is what is understood")
     if not properties.get("cluster.id"):
@@ -148,11 +147,20 @@ def _check_identity(
             f"{root} belongs to node {properties['node.id']}, and node.id is {node_id}: "
             f"start with --set node.id={properties['node.id']}"
         )
-    if "directory.id" in properties:
-        try:
-            return uuid_from_text(properties["directory.id"])
-        except ValueError as problem:
-            raise WrongFolder(f"{root}/meta.properties is damaged: its directory.id is {problem}") from problem
+    if "directory.id" not in properties:
+        return None
+    try:
+        return uuid_from_text(properties["directory.id"])
+    except ValueError as problem:
+        raise WrongFolder(f"{root}/meta.properties is damaged: its directory.id is {problem}") from problem
+
+
+def _directory_id(
+    disk: Disk, root: str, properties: Mapping[str, str], cluster_id: str, node_id: int, random: Random
+) -> Uuid:
+    directory_id = check_identity(root, properties, node_id)
+    if directory_id is not None:
+        return directory_id
     directory_id = random_uuid(random)
     _write_identity(disk, root, cluster_id, node_id, directory_id)
     return directory_id

@@ -32,25 +32,33 @@ def adopt(folder: str, dry_run: bool, force: bool, as_json: bool) -> None:
     """
     from barnabas.app import adoption  # noqa: PLC0415 -- --help needs none of it
     from barnabas.app.os_disk import OsDisk  # noqa: PLC0415
+    from barnabas.model.ports import DiskError  # noqa: PLC0415
+    from barnabas.storage.log_directory import LOCK_FILE  # noqa: PLC0415
 
     disk = OsDisk()
     root = os.path.abspath(folder)
-    if not disk.lock(f"{root}/.lock"):
-        raise click.ClickException(f"{root} is in use: stop the broker that runs on it first.")
     try:
+        lock = f"{root}/{LOCK_FILE}"  # every broker makes one; looking makes none
+        if os.path.exists(lock) and not disk.lock(lock):
+            raise click.ClickException(f"{root} is in use: stop the broker that runs on it first.")
         findings = adoption.inspect(disk, root)
         refused = bool(findings.faults) or (bool(findings.obstacles) and not force)
         if as_json:
             _print_json(findings, refused=refused)
-        else:
+        elif findings.is_readable:
             _print(root, findings)
+        if findings.faults:
+            raise click.ClickException(f"Cannot take over {root}: {'; '.join(findings.faults)}.")
         if refused and not dry_run:
-            raise click.ClickException("Not taken over." + ("" if findings.faults else " With --force it is."))
+            raise click.ClickException("Not taken over, because of the obstacles. With --force it is.")
         if not dry_run:
             adoption.adopt(disk, root, findings)
             click.echo(f"Taken over. Serve it with: barnabas serve --data {root}", err=as_json)
         elif refused:
             sys.exit(1)
+    except DiskError as problem:
+        reason = getattr(problem.cause, "strerror", None) or str(problem.cause)
+        raise click.ClickException(f"Cannot take over {root}: {problem.path}: {reason.lower()}.") from problem
     finally:
         disk.close()
 
@@ -88,9 +96,8 @@ def _print(root: str, findings: object) -> None:
         for name in findings.topics
     ]
     print_table(["topic", "partitions", "size", "settings"], rows)
-    for what, lines in (("in the way", findings.obstacles), ("impossible", findings.faults)):
-        for line in lines:
-            click.echo(f"{what}: {line}")
+    for line in findings.obstacles:
+        click.echo(f"obstacle: {line}")
 
 
 def _settings(findings: object, topic: str) -> str:
