@@ -15,6 +15,7 @@ from msgspec import Struct, field
 
 from barnabas.app import format as formatting
 from barnabas.app.errors import StartError
+from barnabas.app.program import program
 from barnabas.core.metadata.delta import MetadataDelta
 from barnabas.core.metadata.image import EMPTY_IMAGE, TOPIC_RESOURCE, MetadataImage
 from barnabas.core.metadata.records import UnknownRecord
@@ -304,7 +305,7 @@ def check_served(disk: Disk, root: str, image: MetadataImage) -> None:
     if obstacles and not disk.exists(f"{root}/{MARKER}"):
         raise StartError(
             f"The data folder {root} asks for what this version does not do: {'; '.join(obstacles)}. "
-            f"Look at it with: barnabas adopt {root} --dry-run."
+            f"Look at it with: {program()} adopt {root} --dry-run."
         )
 
 

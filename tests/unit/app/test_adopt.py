@@ -64,14 +64,6 @@ def newest_snapshot(folder: Path) -> str:
     return f"{METADATA}/{found}"
 
 
-def flipped(at: float) -> Damage:
-    def flip(content: bytes) -> bytes:
-        position = int(len(content) * at)
-        return content[:position] + bytes([content[position] ^ 4]) + content[position + 1 :]
-
-    return flip
-
-
 DAMAGES: dict[str, Damage] = {
     "cut in the middle": lambda content: content[: len(content) // 2],
     "without its last byte": lambda content: content[:-1],
@@ -82,9 +74,8 @@ DAMAGES: dict[str, Damage] = {
     "random": lambda content: random.Random(1).randbytes(len(content)),
     "random behind": lambda content: content + random.Random(2).randbytes(300),
     "zeros behind": lambda content: content + bytes(5000),
-    "a bit of the first batch": flipped(0.01),
-    "a bit in the middle": flipped(0.5),
-    "a bit near the end": flipped(0.99),
+    "a bit of the first batch": lambda content: content[:30] + bytes([content[30] ^ 4]) + content[31:],
+    "a bit of the last batch": lambda content: content[:-5] + bytes([content[-5] ^ 4]) + content[-4:],
 }
 
 

@@ -62,7 +62,8 @@ def test_a_broker_that_is_not_there_is_named(arguments: list[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
     told = run(*arguments, "-b", address, code=1).stderr
-    assert told == f"Error: No broker answers at {address}: connection refused. Start one with: barnabas serve\n"
+    hint = f"Start one with: barnabas serve --listen {address}"
+    assert told == f"Error: No broker answers at {address}: connection refused. {hint}\n"
 
 
 def test_help_loads_nothing_heavy() -> None:

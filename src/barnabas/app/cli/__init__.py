@@ -96,7 +96,7 @@ def _sentence(error: Exception) -> str | None:
     from barnabas.client.wire.errors import BrokerError, BrokerUnavailable, ClientError  # noqa: PLC0415
 
     if isinstance(error, BrokerUnavailable):
-        remedy = "Start one with: barnabas serve" if error.reason == "connection refused" else ""
+        remedy = _start_hint(error.address) if error.reason == "connection refused" else ""
         return f"No broker answers at {error.address}: {error.reason}. {remedy}".rstrip()
     if isinstance(error, (BrokerError, ClientError)):
         text = str(error)
@@ -105,6 +105,16 @@ def _sentence(error: Exception) -> str | None:
     if librdkafka is not None and isinstance(error, librdkafka.KafkaException):
         return f"{error.args[0].str()}."
     return None
+
+
+def _start_hint(address: str) -> str:
+    from barnabas.app.cli.options import DEFAULT_BOOTSTRAP  # noqa: PLC0415 - most runs have no error
+    from barnabas.app.program import program  # noqa: PLC0415
+
+    if address == DEFAULT_BOOTSTRAP:
+        return f"Start one with: {program()} serve"
+    here = address.startswith(("127.", "localhost:", "[::1]:"))
+    return f"Start one with: {program()} serve --listen {address}" if here else ""
 
 
 def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:

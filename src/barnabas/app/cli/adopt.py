@@ -8,6 +8,7 @@ import sys
 import click
 
 from barnabas.app.cli.output import print_json, print_table, size_text
+from barnabas.app.program import program
 
 EXAMPLES = """
 \b
@@ -53,7 +54,7 @@ def adopt(folder: str, dry_run: bool, force: bool, as_json: bool) -> None:
             raise click.ClickException("Not taken over, because of the obstacles. With --force it is.")
         if not dry_run:
             adoption.adopt(disk, root, findings)
-            click.echo(f"Taken over. Serve it with: barnabas serve --data {root}", err=as_json)
+            click.echo(f"Taken over. Serve it with: {program()} serve --data {root}", err=as_json)
         elif refused:
             sys.exit(1)
     except DiskError as problem:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from barnabas.app.cli.options import bootstrap_option, time_option
+from barnabas.app.program import program
 
 
 def _check_offset(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
@@ -67,7 +68,7 @@ def _consume_in_group(topic: str, group: str, style: str, bootstrap: str, option
     if options["partitions"] or options["from_time"] is not None or options["offset"] not in ("earliest", "latest"):
         raise click.UsageError(
             "A group decides itself what it reads: --group goes with --offset earliest or latest alone. "
-            "To move a group there is: barnabas group reset-offsets"
+            f"To move a group: {program()} group reset-offsets"
         )
     from barnabas.app.cli import consume_group  # noqa: PLC0415 - keeps --help fast
 

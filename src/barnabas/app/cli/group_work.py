@@ -9,6 +9,7 @@ import click
 
 from barnabas.app.cli.output import print_json, print_table, time_text
 from barnabas.app.cli.suggestions import did_you_mean
+from barnabas.app.program import program
 from barnabas.client.wire import BrokerError, Client, admin, groups
 from barnabas.client.wire.data import FetchLimits, fetch
 from barnabas.client.wire.decoding import decode
@@ -34,7 +35,7 @@ def list_groups(states: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
     elif rows:
         print_table(["name", "state", "type", "protocol"], [list(row.values()) for row in rows])
     else:
-        click.echo("There are no groups. Start one with: barnabas consume TOPIC --group NAME", err=True)
+        click.echo(f"There are no groups. Start one with: {program()} consume TOPIC --group NAME", err=True)
 
 
 def describe(names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
@@ -64,7 +65,7 @@ def existing(client: Client, name: str) -> GroupInfo:
 
 def no_such_group(client: Client, name: str) -> click.ClickException:
     known = [each.group_id for each in groups.list_groups(client)]
-    hint = did_you_mean(name, known) or " List them with: barnabas group list"
+    hint = did_you_mean(name, known) or f" List them with: {program()} group list"
     return click.ClickException(f"There is no group {name}.{hint}")
 
 

@@ -14,6 +14,7 @@ import click
 
 from barnabas.app.cli.output import discard_output
 from barnabas.app.errors import StartError
+from barnabas.app.program import activation, program
 
 EXAMPLES = """
 \b
@@ -183,4 +184,7 @@ def _announce(node: Any, *, memory: bool) -> None:
     _say(f"data in      {place}")
     _say(f"durability   {promise(node.settings, node.broker.static_settings, memory=memory)}")
     _say(f"validation   {checks} ({how})")
-    _say(f"first message: barnabas produce hello --message 'hi there' -b {address}")
+    _say(f"first message: {program()} produce hello --message 'hi there' -b {address}")
+    script = activation()
+    if script is not None:
+        _say(f"to have it as plain `barnabas`: source {script}")

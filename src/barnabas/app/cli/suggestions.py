@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from barnabas.app.program import program
+
 if TYPE_CHECKING:
     from barnabas.client.wire import Client
 
@@ -31,7 +33,7 @@ class CommandGroup(click.Group):
 
 
 def no_such_topic(client: Client, name: str) -> click.ClickException:
-    hint = did_you_mean(name, client.load(None)) or " List them with: barnabas topic list"
+    hint = did_you_mean(name, client.load(None)) or f" List them with: {program()} topic list"
     return click.ClickException(f"There is no topic {name}.{hint}")
 
 

@@ -13,6 +13,7 @@ from barnabas.app.cli.suggestions import (
     no_such_topic,
     no_such_topic_setting,
 )
+from barnabas.app.program import program
 from barnabas.client.wire import BrokerError, Client, TopicInfo, admin
 from barnabas.client.wire.admin import ConfigEntry, ConfigSource, ListedOffset, ResourceType
 from barnabas.model.errors import ErrorCode
@@ -71,7 +72,7 @@ def list_topics(internal: bool, bootstrap: str, as_json: bool) -> None:
     elif rows:
         print_table(["name", "partitions", "replicas"], [list(row.values())[:3] for row in rows])
     else:
-        click.echo("There are no topics. Create one with: barnabas topic create NAME", err=True)
+        click.echo(f"There are no topics. Create one with: {program()} topic create NAME", err=True)
 
 
 def _replication_factor(item: TopicInfo) -> int:
