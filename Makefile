@@ -56,18 +56,18 @@ $(VENV)/bin/python:
 SOURCES := pyproject.toml $(wildcard src/barnabas/*/_*.[ch])
 
 $(VENV)/run.stamp: $(VENV)/bin/python $(SOURCES)
-	@echo "setting up $(VENV) (once)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@echo "Setting up $(VENV), once: about a minute."
+	@$(BIN)/python -m pip install --disable-pip-version-check --editable .
 	@touch $@
 
 $(VENV)/spark.stamp: $(VENV)/bin/python $(SOURCES)
-	@echo "setting up $(VENV) with Spark (once)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,bench]'
+	@echo "Setting up $(VENV) with Spark, once: some minutes, mostly the download of Spark."
+	@$(BIN)/python -m pip install --disable-pip-version-check --editable '.[spark,bench]'
 	@touch $@ $(VENV)/run.stamp
 
 $(VENV)/dev.stamp: $(VENV)/bin/python $(SOURCES)
-	@echo "setting up $(VENV) with the tools of development (once)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@echo "Setting up $(VENV) with Spark and the development tools, once: some minutes, mostly the download of Spark."
+	@$(BIN)/python -m pip install --disable-pip-version-check --editable '.[dev]'
 	@touch $@ $(VENV)/run.stamp $(VENV)/spark.stamp
 
 clean:

@@ -158,7 +158,7 @@ def test_an_aborted_transaction_needs_its_marker(tmp_path: Path) -> None:
     index = tmp_path / f"{name}.txnindex"
     index.write_bytes(struct.pack(">hqqqq", 0, 5, 0, 1, 2))
     text = run("log", "dump", str(tmp_path), "--records").stdout
-    assert "control abort  coordinator_epoch 3" in text
+    assert "control abort  coordinator epoch 3" in text
     index.write_bytes(struct.pack(">hqqqq", 0, 5, 0, 0, 2))
     assert _problems(tmp_path) == ["entry 0: no marker of producer 5 at offset 0"]
 

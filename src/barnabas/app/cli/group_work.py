@@ -166,8 +166,8 @@ def _written_at(client: Client, offsets: dict[TopicPartition, int]) -> dict[Topi
 
 
 def _print_group(item: dict[str, Any]) -> None:
-    how = "/".join(filter(None, [item["protocol_type"], item["assignor"]]))
-    click.echo(f"Group {item['name']}  {item['state']}  {how or 'no members yet'}  coordinator {item['coordinator']}")
+    protocol = "/".join(filter(None, [item["protocol_type"], item["assignor"]])) or "-"
+    click.echo(f"Group {item['name']}  state {item['state']}  protocol {protocol}  coordinator {item['coordinator']}")
     if item["members"]:
         columns = ["member", "instance", "client", "host", "partitions"]
         rows = [[*list(member.values())[:4], " ".join(member["partitions"]) or None] for member in item["members"]]

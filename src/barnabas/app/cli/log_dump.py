@@ -65,12 +65,19 @@ def dump(paths: tuple[str, ...], records: bool, quiet: bool, max_batch_bytes: in
     if as_json:
         click.echo(json.dumps({"type": "total", "files": len(files), "problems": problems, "damaged": list(damaged)}))
     if problems:
-        several = "" if problems == 1 else "s"
         raise click.ClickException(
-            f"{problems} problem{several} in {len(damaged)} of {len(files)} files: {', '.join(damaged)}."
+            f"{_count(problems, 'problem')} in {len(damaged)} of {_count(len(files), 'file')}: {', '.join(damaged)}."
         )
-    if not as_json:
-        click.echo(f"{len(files)} file{'' if len(files) == 1 else 's'}, all sound.")
+    if as_json:
+        return
+    if files:
+        click.echo(f"{_count(len(files), 'file')}, all sound.")
+    else:
+        click.echo(f"No log files in {', '.join(paths)}: nothing has been written there yet.")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}{'es' if what.endswith('ch') else 's'}"
 
 
 def _files(path: str) -> Iterator[str]:
@@ -116,7 +123,7 @@ def _line(item: Item) -> str:
 
 
 def _pairs(item: Item) -> str:
-    return "  ".join(f"{key} {_plain(value)}" for key, value in item.items() if key != "type")
+    return "  ".join(f"{key.replace('_', ' ')} {_plain(value)}" for key, value in item.items() if key != "type")
 
 
 def _plain(value: Any) -> str:
@@ -152,7 +159,7 @@ def _record_line(item: Item) -> str:
 def _summary_line(item: Item) -> str:
     if "batches" not in item:
         return "  = " + _pairs(item)
-    told = f"  = {item['batches']} batches, {item['records']} records, {size_text(item['bytes'])}"
+    told = f"  = {_count(item['batches'], 'batch')}, {_count(item['records'], 'record')}, {size_text(item['bytes'])}"
     return told + (f", offsets {item['first_offset']} to {item['last_offset']}" if item["batches"] else "")
 
 

@@ -14,6 +14,8 @@ from typing import Any
 import click
 
 _KILO = 1024.0
+FOLDED_WIDTH = 12
+"""A column of text is not made narrower."""
 _WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF})
 
 
@@ -63,12 +65,39 @@ def _print_rich(columns: Sequence[str], rows: list[list[str]], numeric: list[boo
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
+    console = Console()
+    widths = _least_widths(columns, rows, numeric)
+    if sum(widths) + 3 * len(widths) + 1 > console.width:
+        _print_records(columns, rows, title)
+        return
     table = Table(title=Text(title) if title else None, title_justify="left", box=SIMPLE)
-    for column, right in zip(columns, numeric, strict=True):
-        table.add_column(column, justify="right" if right else "left", overflow="fold")
+    for column, right, width in zip(columns, numeric, widths, strict=True):
+        table.add_column(
+            Text(column), justify="right" if right else "left", overflow="fold", min_width=width, no_wrap=right
+        )
     for row in rows:
         table.add_row(*map(Text, row))
-    Console().print(table)
+    console.print(table)
+
+
+def _least_widths(columns: Sequence[str], rows: list[list[str]], numeric: list[bool]) -> list[int]:
+    """Headers and numbers stay in one piece; longer texts may be folded."""
+    longest = [max((len(row[at]) for row in rows), default=0) for at in range(len(columns))]
+    return [
+        max(len(column), width if right else min(width, FOLDED_WIDTH))
+        for column, width, right in zip(columns, longest, numeric, strict=True)
+    ]
+
+
+def _print_records(columns: Sequence[str], rows: list[list[str]], title: str) -> None:
+    """For a terminal too narrow for the table: a line for each cell, a block for each row."""
+    if title:
+        click.echo(title)
+    width = max(map(len, columns))
+    for row in rows:
+        click.echo()
+        for column, cell in zip(columns, row, strict=True):
+            click.echo(f"{column.ljust(width)}  {cell}")
 
 
 def size_text(size: float) -> str:
