@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from barnabas.testing import EmbeddedBroker
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+CONSOLE = re.findall(r"```console\n(.*?)```", README, re.DOTALL)
 
 
 def test_the_script_with_a_stock_client(shared_broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]) -> None:
@@ -30,3 +34,20 @@ def test_the_documentation_is_up_to_date() -> None:
 
     for path, content in docs.pages().items():
         assert path.read_text(encoding="utf-8") == content, f"{path.name}: run python -m tools.docs"
+
+
+def test_the_commands_as_typed(tmp_path: Path) -> None:
+    """In one shell, in the folder where the broker's data is, with the package's command on the PATH."""
+    block = next(block for block in CONSOLE if "barnabas topic create orders" in block)
+    typed = [line.removeprefix("$ ") for line in block.splitlines()]
+    script = "\n".join(typed).replace("--messages 1000000", "--messages 1000")
+    with EmbeddedBroker(data=tmp_path / "data") as broker:
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        environment = {**os.environ, "PATH": path, "BARNABAS_BOOTSTRAP": broker.bootstrap_servers}
+        done = subprocess.run(
+            ["bash", "-e", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    assert 'key=user-7 value={"total": 12}' in done.stdout
+    assert 'key user-7  value {"total": 12}' in done.stdout  # log dump has found the record
+    assert "Error" not in done.stderr
