@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -118,6 +119,12 @@ def crash_at(table: Table, name: str, count: int = 1) -> None:
                 raise Crash(name)
 
     table.step = step
+
+
+def age_files(path: Path) -> None:
+    """Data files look as if they were written long ago."""
+    for file in [*path.rglob("*.parquet"), *path.rglob("*.tmp")]:
+        os.utime(file, (1, 1))
 
 
 def with_options(table: Table, **changed: Any) -> None:

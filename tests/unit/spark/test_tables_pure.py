@@ -354,6 +354,8 @@ def test_rows_take_the_shape_of_the_table() -> None:
         ({"path": "/x", "colour": "red"}, "colour is no option of the table sink: known are tableFormat, path"),
         ({"path": "/x", "targetFileSize": "big"}, "targetFileSize is 'big': a size such as 64mb is right"),
         ({"path": "/x", "expireAfter": "soon"}, "expireAfter is 'soon': a time such as 12h or 7d is right"),
+        ({"path": "/x", "expireAfter": "59m"}, "expireAfter is '59m': it must be at least 3600s"),
+        ({"path": "/x", "expireAfter": "0s"}, "expireAfter is '0s': it must be at least 3600s"),
         ({"path": "/x", "compactEvery": "-1"}, "compactEvery is '-1': a whole number is right"),
         ({"path": "/x", "mergeSchema": "perhaps"}, "mergeSchema is 'perhaps': true or false is right"),
         ({"path": "/x", "compression": "rar"}, "compression is 'rar': zstd, snappy"),

@@ -32,7 +32,7 @@ from barnabas.spark.tables.committing import (
     ranges_of,
     state_after,
 )
-from barnabas.spark.tables.errors import Conflict, TableError, TooManyConflicts
+from barnabas.spark.tables.errors import Conflict, FilesLost, TableError, TooManyConflicts
 from barnabas.spark.tables.expressions import ALL_ROWS, Rows
 from barnabas.spark.tables.files import DataFile, Place, open_place
 from barnabas.spark.tables.gaps import Topics, check_ids
@@ -267,6 +267,7 @@ class Table(ABC):
             ranges = ranges_of(snapshot.state, batch, explain, ids)
             state = state_after(snapshot.state, batch, ranges)
             self.step("decided")
+            self._check_files(batch)
             try:
                 self.append(snapshot, batch, ranges, state)
             except Conflict:
@@ -277,6 +278,17 @@ class Table(ABC):
                 status="committed", rows=batch.rows, trimmed=trimmed, ranges=tuple(ranges), commits=state.commits
             )
         raise TooManyConflicts(f"the table {self.name} changed {MAX_ATTEMPTS} times while a batch was to be committed")
+
+    def _check_files(self, batch: Batch) -> None:
+        """A commit that refers to a file that is not there makes the whole table unreadable. Raises FilesLost."""
+        place = self.place
+        found = place.filesystem.get_file_info([place.path(file.written) for file in batch.files])
+        lost = [item.path for item, file in zip(found, batch.files, strict=True) if item.size != file.bytes]
+        if lost:
+            raise FilesLost(
+                f"{len(lost)} of the {len(batch.files)} files of a batch for the table {self.name} were deleted or cut "
+                f"before the commit, {lost[0]} among them: nothing was committed, run the batch again"
+            )
 
     def discard(self, files: Sequence[DataFile]) -> None:
         """Files that will never be part of the table."""

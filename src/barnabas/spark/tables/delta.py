@@ -9,7 +9,9 @@ the commits before it; where the log was cut, offsets are taken from the table's
 from __future__ import annotations
 
 import json
+import math
 import time
+import urllib.parse
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -18,6 +20,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction, WriterP
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
+from barnabas.spark.tables import storage
 from barnabas.spark.tables.base import CommitInfo, Compacted, Expired, Snapshot, Table
 from barnabas.spark.tables.committing import Batch
 from barnabas.spark.tables.errors import Conflict, NotWritable, TableError
@@ -27,11 +30,16 @@ from barnabas.spark.tables.options import TableOptions
 from barnabas.spark.tables.partitioning import IDENTITY, PartitionField, parse_fields
 from barnabas.spark.tables.schema import for_format
 from barnabas.spark.tables.state import Range, TableState, dump_range, dump_state, load_range, load_state
+from barnabas.spark.tables.writing import discard_files
 
 STATE = "barnabas.state"
 COMMIT = "barnabas.commit"
 PARTITION_BY = "barnabas.partitionBy"
 """Table properties and commit info."""
+
+HOUR_S = 3600
+DELTA_RETENTION_S = 7 * 86400
+"""Delta's checkpoints drop the record of a replaced file after this time, unless a table property says otherwise."""
 
 MAX_COMMITS_SEARCHED = 1000
 """So far back a state is looked for under commits of others."""
@@ -116,14 +124,18 @@ class Delta(Table):
 
     def _commit_info(self, version: int) -> dict[str, Any] | None:
         """None where the log does not reach back so far."""
+        actions = self._actions(version)
+        return None if actions is None else _info_of(actions)
+
+    def _actions(self, version: int) -> list[dict[str, Any]] | None:
+        """The actions of one commit; None where the log does not reach back so far."""
         place = self.place
         try:
             with place.filesystem.open_input_file(place.path(f"_delta_log/{version:020d}.json")) as stream:
                 lines = stream.read().splitlines()
         except FileNotFoundError:
             return None
-        actions = (json.loads(line) for line in lines if line.strip())
-        return next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+        return [json.loads(line) for line in lines if line.strip()]
 
     def append(self, snapshot: Snapshot, batch: Batch, ranges: Sequence[Range], state: TableState) -> None:
         table: DeltaTable = snapshot.token
@@ -181,12 +193,36 @@ class Delta(Table):
         if STATE not in newest and (snapshot.state.commits or snapshot.state.coverage):
             self._carry_forward(snapshot)
         table = self._table(fresh=True)
-        hours = int(self.options.expire_after_s // 3600)
-        gone = table.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True)
-        before = self._log_length(table.version())
+        gone = self._expired_files(table)
+        discard_files(self.place, gone)
+        before = self._log_length()
         table.create_checkpoint()
         table.cleanup_metadata()
-        return Expired(before - self._log_length(table.version()), len(gone))
+        return Expired(before - self._log_length(), len(gone))
+
+    def _expired_files(self, table: DeltaTable) -> set[str]:
+        """Files that were replaced before ``expireAfter``, and files that no commit refers to and no batch can need.
+
+        deltalake counts whole hours, so it lists too many files for the first and too few for the second.
+        """
+        expire_s = self.options.expire_after_s
+        replaced = _unused_files(table, int(expire_s // HOUR_S), full=False)
+        orphans = _unused_files(table, math.ceil(self.options.orphan_age_s / HOUR_S), full=True)
+        found = replaced | orphans
+        if found and (expire_s % HOUR_S or expire_s > DELTA_RETENTION_S):
+            found -= self._replaced_since(table.version(), (time.time() - expire_s) * 1000)
+        return found
+
+    def _replaced_since(self, version: int, limit_ms: float) -> set[str]:
+        found: set[str] = set()
+        while (actions := self._actions(version)) is not None:
+            removed = [action["remove"] for action in actions if "remove" in action]
+            young = [item for item in removed if item.get("deletionTimestamp", limit_ms) >= limit_ms]
+            found |= {urllib.parse.unquote(item["path"]) for item in young}
+            if _info_of(actions).get("timestamp", limit_ms) < limit_ms:
+                break
+            version -= 1
+        return found
 
     def _carry_forward(self, snapshot: Snapshot) -> None:
         properties = CommitProperties(custom_metadata={STATE: dump_state(snapshot.state)}, max_commit_retries=0)
@@ -197,11 +233,17 @@ class Delta(Table):
         except CommitFailedError:
             return  # the commit that was faster carries it, or the next expiry does
 
-    def _log_length(self, version: int) -> int:
-        count = 0
-        while self._commit_info(version - count) is not None:
-            count += 1
-        return count
+    def _log_length(self) -> int:
+        return sum(name.endswith(".json") for name in storage.names(self.place, "_delta_log"))
+
+
+def _info_of(actions: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+
+
+def _unused_files(table: DeltaTable, hours: int, *, full: bool) -> set[str]:
+    """Not ``full``: only those that commits have replaced. Otherwise also those that no commit refers to."""
+    return set(table.vacuum(retention_hours=hours, dry_run=True, enforce_retention_duration=False, full=full))
 
 
 def _restored_version(info: dict[str, Any], before: int) -> int:

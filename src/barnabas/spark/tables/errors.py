@@ -31,5 +31,9 @@ class TopicRecreated(TableError):
     """The offsets in the table belong to a topic of the same name that was deleted."""
 
 
+class FilesLost(TableError):
+    """Files of a batch went before its commit: the batch has to be written again."""
+
+
 class Damaged(TableError):
     """The table refers to what is not there."""

@@ -243,11 +243,14 @@ class Iceberg(Table):
         return len(ids)
 
     def _delete_orphans(self) -> int:
-        """Files of the table's folders that no snapshot leads to; not young ones, which may be on their way in."""
-        table, place = self._table(fresh=True), self.place
-        kept = _reachable(table)
-        limit_s = time.time() - self.options.expire_after_s
+        """Files of the table's folders that no snapshot leads to; not young ones, which may be on their way in.
+
+        The folders are listed first: what is committed after that is then found in the table.
+        """
+        place = self.place
+        limit_s = time.time() - self.options.orphan_age_s
         found = [*storage.listed(place, "data"), *storage.listed(place, "metadata")]
+        kept = _reachable(self._table(fresh=True))
         orphans = [path for path, changed_s in found if place.path(path) not in kept and changed_s < limit_s]
         discard_files(place, orphans)
         return len(orphans)

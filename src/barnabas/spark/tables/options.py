@@ -18,6 +18,10 @@ DEFAULT_TARGET_BYTES = 128 * 1024 * 1024
 DEFAULT_COMPACT_EVERY = {"delta": 100, "iceberg": 100, "parquet": 0}
 """Those who read a plain folder file by file would see a compaction happen, so there it is not done unasked."""
 DEFAULT_EXPIRE_AFTER_S = {"delta": 7 * 86400.0, "iceberg": 86400.0, "parquet": 7 * 86400.0}
+MIN_EXPIRE_AFTER_S = 3600.0
+"""Readers open files of the snapshot they began with: those must not go under a query that is still running."""
+MIN_ORPHAN_AGE_S = 86400.0
+"""Files that no commit refers to may belong to a batch that is still being written, so they stay this long at least."""
 DEFAULT_RETAIN_SNAPSHOTS = 10
 
 NAMES = (
@@ -67,6 +71,11 @@ class TableOptions:
     kafka: dict[str, str]
     """For questions about gaps; empty where no broker is to be asked."""
 
+    @property
+    def orphan_age_s(self) -> float:
+        """How long ago a file that no commit refers to must have been written to be deleted."""
+        return max(self.expire_after_s, MIN_ORPHAN_AGE_S)
+
 
 def parse(options: Mapping[str, str]) -> TableOptions:
     """Raises SparkOptionError."""
@@ -90,7 +99,7 @@ def parse(options: Mapping[str, str]) -> TableOptions:
         merge_schema=given.flag("mergeSchema", False) or False,
         track_offsets=given.flag("trackOffsets", None),
         compact_every=given.number("compactEvery", DEFAULT_COMPACT_EVERY[form]) or 0,
-        expire_after_s=given.duration_s("expireAfter", DEFAULT_EXPIRE_AFTER_S[form]),
+        expire_after_s=given.duration_s("expireAfter", DEFAULT_EXPIRE_AFTER_S[form], MIN_EXPIRE_AFTER_S),
         retain_snapshots=given.number("retainSnapshots", DEFAULT_RETAIN_SNAPSHOTS) or 1,
         kafka=kafka,
     )
@@ -173,14 +182,17 @@ class _Given:
             raise SparkOptionError(f"{name} is {value!r}: a size such as 64mb is right")
         return int(found[1]) << {"b": 0, "k": 10, "m": 20, "g": 30}[(found[2] or "b")[0]]
 
-    def duration_s(self, name: str, default: float) -> float:
+    def duration_s(self, name: str, default: float, least: float) -> float:
         value = self._values.get(name)
         if value is None:
             return default
         found = _DURATION.fullmatch(value.lower())
         if found is None:
             raise SparkOptionError(f"{name} is {value!r}: a time such as 12h or 7d is right")
-        return int(found[1]) * _UNITS_S[found[2]]
+        seconds = int(found[1]) * _UNITS_S[found[2]]
+        if seconds < least:
+            raise SparkOptionError(f"{name} is {value!r}: it must be at least {least:.0f}s, so that readers can finish")
+        return seconds
 
 
 def _unknown(name: str) -> str:

@@ -231,7 +231,8 @@ class Parquet(Table):
         paths = [manifests.entry_path(version) for version in old]
         paths += [manifests.snapshot_path(version) for version in bases[:-1]]
         discard_files(place, paths)
-        orphans = [path for path, changed_s in storage.listed(place, PENDING) if changed_s < limit_s]
+        orphan_limit_s = time.time() - self.options.orphan_age_s
+        orphans = [path for path, changed_s in storage.listed(place, PENDING) if changed_s < orphan_limit_s]
         discard_files(place, orphans)
         return Expired(len(old), len(orphans))
 
