@@ -133,7 +133,9 @@ def verify(
     if not has_offsets(table.schema()):
         raise TableError(f"the table {table.name} lacks one of the columns {', '.join(TRACKED)}: nothing to check by")
     bounds, id_problem = _bounds_of_topic(table, client, topic)
-    covered = {key: found for key, found in table.state().total().items() if key.topic == topic}
+    state = table.state()
+    covered = {key: found for key, found in state.total().items() if key.topic == topic}
+    applications = sorted(state.applications(topic))
     wanted = _wanted(covered, bounds, ranges, topic, whole_topic)
     recorded = _recorded_gaps(table, topic)
     is_compacted = bool(bounds) and client is not None and _is_compacted(client, topic)
@@ -143,6 +145,9 @@ def verify(
         check = _Check(table, client if now else None, partition, covered.get(partition, ()), is_compacted)
         report = check.run(start, end, now, recorded.get(partition, []), on_progress)
         report.problems += [id_problem] if id_problem else []
+        if len(applications) > 1:
+            names = ", ".join(name or "one without applicationId" for name in applications)
+            report.notes.append(f"several applications wrote rows ({names}): a record may have a row of each")
         reports.append(report)
     return Report(table.name, topic, tuple(reports))
 

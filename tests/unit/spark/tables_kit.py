@@ -81,8 +81,10 @@ def written(
     number: int | None = 0,
     job: WriteJob | None = None,
     application: str | None = None,
+    offset_scope: str = "",
 ) -> Batch:
     """A batch as the executors leave it: one task per RecordBatch."""
+    with_options(table, application_id=application, offset_scope=offset_scope)
     job = job or job_of(table, batches[0].schema if batches else None)
     files = [
         file
@@ -96,6 +98,8 @@ def written(
         files=tuple(files),
         is_stream=number is not None,
         tracked=job.tracked,
+        scope=table.options.scope,
+        skips_all=offset_scope == "table",
     )
 
 

@@ -15,7 +15,7 @@ from barnabas.client.wire import Client
 from barnabas.client.wire.admin import create_topic, delete_topics
 from barnabas.spark.client_settings import SparkOptionError
 from barnabas.spark.tables import sink
-from barnabas.spark.tables.errors import SchemaChanged, TableError, TopicRecreated
+from barnabas.spark.tables.errors import AnotherApplication, SchemaChanged, TableError, TopicRecreated
 from barnabas.spark.tables.sink import writer
 from barnabas.testing import EmbeddedBroker
 from tests.unit.spark.tables_kit import FORMATS, offsets_in, opened, rows, settings
@@ -156,6 +156,27 @@ def test_offsets_may_be_left_alone(table_format: str, tmp_path: Path) -> None:
     with opened(table_format, tmp_path) as table:
         assert offsets_in(table) == [0, 0, 1, 1, 2, 2]
         assert table.state().coverage == {}
+
+
+def test_rows_that_are_left_out_are_logged(table_format: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Without an application id a new checkpoint goes on where the table ends."""
+    for _ in range(2):
+        made = writer(settings(table_format, tmp_path), KAFKA_COLUMNS, streaming=False)
+        made.commit([made.write(iter([rows(range(30))]))])
+    assert "30 rows were left out: the table" in caplog.text
+    assert "set applicationId, and offsetScope to application" in caplog.text
+
+
+def test_two_applications_that_make_other_rows_of_the_same_records(table_format: str, tmp_path: Path) -> None:
+    run_batch(stream(table_format, tmp_path), [[rows(range(10))]], 0)
+    other = settings(table_format, tmp_path, applicationId="items")
+    made = writer(other, KAFKA_COLUMNS, streaming=True)
+    with pytest.raises(AnotherApplication, match="come again from the application items"):
+        run_batch(made, [[rows(range(10))]], 0)
+    made = writer({**other, "offsetScope": "application"}, KAFKA_COLUMNS, streaming=True)
+    run_batch(made, [[rows(range(10))]], 0)
+    with opened(table_format, tmp_path) as table:
+        assert offsets_in(table) == sorted([*range(10), *range(10)])
 
 
 def test_a_type_that_changed_between_batches_stops_the_query(table_format: str, tmp_path: Path) -> None:

@@ -26,8 +26,13 @@ from barnabas.spark.tables import runs
 from barnabas.spark.tables.committing import (
     Batch,
     Explain,
+    Overlap,
+    another_application,
     check_writer,
+    held_by,
+    is_refused,
     is_replay,
+    is_skipped,
     overlapped,
     ranges_of,
     state_after,
@@ -36,7 +41,7 @@ from barnabas.spark.tables.errors import Conflict, FilesLost, TableError, TooMan
 from barnabas.spark.tables.expressions import ALL_ROWS, Rows
 from barnabas.spark.tables.files import DataFile, Place, open_place
 from barnabas.spark.tables.gaps import Topics, check_ids
-from barnabas.spark.tables.intervals import Interval
+from barnabas.spark.tables.intervals import Coverage, Interval
 from barnabas.spark.tables.options import TableOptions
 from barnabas.spark.tables.partitioning import PartitionField, check_fields
 from barnabas.spark.tables.runs import Runs
@@ -242,8 +247,16 @@ class Table(ABC):
             target_bytes=self.options.target_bytes,
             tracked=tracked,
             hashed=checksums.hashable_columns(rows) if tracked else "",
-            covered=state.coverage if state is not None and tracked else {},
+            covered=self._skipped_coverage(state) if state is not None and tracked else {},
         )
+
+    def _skipped_coverage(self, state: TableState) -> dict[str, Coverage]:
+        skips_all = self.options.offset_scope == "table"
+        return {
+            owner: coverage
+            for owner, coverage in state.coverage.items()
+            if is_skipped(state.scope_of(owner), self.options.scope, skips_all=skips_all)
+        }
 
     def commit(self, batch: Batch, topics: Topics) -> Outcome:
         """Makes the batch part of the table, once and for all. Its files are the table's business from here on."""
@@ -304,13 +317,20 @@ class Table(ABC):
         return runs.union([runs.of_offsets(offsets_of(batch)) for batch in rows])
 
     def _without_rows_of_others(self, state: TableState, batch: Batch) -> Batch:
-        """Rows that another writer has committed since the executors looked, or where only the table knows."""
+        """Rows that another writer has committed since the executors looked, or where only the table knows.
+
+        Raises AnotherApplication.
+        """
         if not batch.tracked:
             return batch
         covered: dict[TopicPartition, Runs] = {}
-        for partition, hits in overlapped(state, batch).items():
-            parts = [self._runs_of(partition, hit) for hit in hits]
-            covered[partition] = runs.union(parts)
+        for overlap in overlapped(state, batch):
+            partition, scope = overlap.partition, overlap.scope
+            if is_refused(scope, batch):
+                self._check_apart(batch, overlap)
+            elif is_skipped(scope, batch.scope, skips_all=batch.skips_all):
+                parts = [self._runs_of(partition, hit) for hit in overlap.intervals]
+                covered[partition] = runs.union([covered.get(partition, runs.NOTHING), *parts])
         if not covered:
             return batch
         name = TaskName(batch.writer, batch.number or 0, REWRITING_TASK)
@@ -318,6 +338,14 @@ class Table(ABC):
         job = replace(self.job(self.schema()), hashed=hashed, tracked=True)
         kept = without_offsets(job, batch.files, covered, name)
         return replace(batch, files=tuple(kept))
+
+    def _check_apart(self, batch: Batch, overlap: Overlap) -> None:
+        """The batch's files go where it is refused: no commit was tried."""
+        theirs = runs.union([self._runs_of(overlap.partition, hit) for hit in overlap.intervals])
+        common = runs.intersect(held_by(batch.files)[overlap.partition].runs, theirs)
+        if common:
+            self.discard(batch.files)
+            raise another_application(batch, overlap.scope, overlap.partition, common)
 
     def _runs_of(self, partition: TopicPartition, interval: Interval) -> Runs:
         if interval.dense:

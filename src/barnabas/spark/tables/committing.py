@@ -10,11 +10,11 @@ from barnabas.model.ids import TopicPartition
 from barnabas.spark.tables import checksum as checksums
 from barnabas.spark.tables import runs
 from barnabas.spark.tables.checksum import Checksum
-from barnabas.spark.tables.errors import AnotherCheckpoint
+from barnabas.spark.tables.errors import AnotherApplication, AnotherCheckpoint
 from barnabas.spark.tables.files import DataFile
 from barnabas.spark.tables.intervals import Interval, end_before, overlaps
 from barnabas.spark.tables.runs import Runs
-from barnabas.spark.tables.state import Gap, Range, TableState, Writer
+from barnabas.spark.tables.state import UNNAMED, Gap, Range, Scope, TableState, Writer
 
 MAX_GAPS = 1000
 """Of one range that are noted one by one; all are counted."""
@@ -34,6 +34,9 @@ class Batch:
     is_stream: bool
     """Whether a writer's ranges go on where its last one ended."""
     tracked: bool
+    scope: Scope = UNNAMED
+    skips_all: bool = False
+    """Leave out rows that any application has put into the table (offsetScope=table)."""
 
     @property
     def rows(self) -> int:
@@ -81,15 +84,45 @@ def check_writer(state: TableState, batch: Batch) -> None:
             )
 
 
-def overlapped(state: TableState, batch: Batch) -> dict[TopicPartition, list[Interval]]:
-    """Where other writers have been in the ranges of the batch."""
-    found: dict[TopicPartition, list[Interval]] = {}
-    for partition, held in held_by(batch.files).items():
-        for coverage in state.of_others(batch.writer):
-            hits = overlaps(coverage.get(partition, ()), held.runs.start, held.runs.end)
-            if hits:
-                found.setdefault(partition, []).extend(hits)
-    return found
+class Overlap(NamedTuple):
+    """Where other writers of one scope have been in the range of a batch."""
+
+    partition: TopicPartition
+    scope: Scope
+    intervals: Sequence[Interval]
+
+
+def overlapped(state: TableState, batch: Batch) -> list[Overlap]:
+    return [
+        Overlap(partition, scope, hits)
+        for partition, held in held_by(batch.files).items()
+        for scope, coverage in state.of_others(batch.writer)
+        if (hits := overlaps(coverage.get(partition, ()), held.runs.start, held.runs.end))
+    ]
+
+
+def is_skipped(scope: Scope, batch_scope: Scope, *, skips_all: bool) -> bool:
+    """Whether rows that a scope has put into the table are left out of a batch."""
+    return skips_all or scope.application == batch_scope.application
+
+
+def is_refused(scope: Scope, batch: Batch) -> bool:
+    """Whether rows of a batch must not have offsets that a scope has put into the table: nobody said what is meant."""
+    is_apart = scope.is_apart or batch.scope.is_apart
+    return not is_apart and not is_skipped(scope, batch.scope, skips_all=batch.skips_all)
+
+
+def another_application(batch: Batch, scope: Scope, partition: TopicPartition, common: Runs) -> AnotherApplication:
+    mine, other = (
+        f"the application {name}" if name else "a query without applicationId"
+        for name in (batch.scope.application, scope.application)
+    )
+    return AnotherApplication(
+        f"rows of {partition} at offsets {common.start} to {common.end - 1} are in the table already, written by "
+        f"{other}, and come again from {mine}. Nothing was committed. If they are the same rows, go on with the "
+        "applicationId that wrote them, or set offsetScope to table to leave them out. If they are other rows made "
+        "from the same records, set applicationId, and offsetScope to application to keep both"
+    )
 
 
 def ranges_of(state: TableState, batch: Batch, explain: Explain, topic_ids: Mapping[str, str]) -> list[Range]:
@@ -125,10 +158,15 @@ def _start(state: TableState, batch: Batch, partition: TopicPartition, first: in
     """A stream's range begins where the table ended before it: what lies between was read and brought no row."""
     if not batch.is_stream:
         return first
-    ends = [end_before(coverage.get(partition, ()), first) for coverage in state.coverage.values()]
+    found = [
+        coverage
+        for owner, coverage in state.coverage.items()
+        if owner == batch.writer or is_skipped(state.scope_of(owner), batch.scope, skips_all=batch.skips_all)
+    ]
+    ends = [end_before(coverage.get(partition, ()), first) for coverage in found]
     return max((end for end in ends if end is not None), default=first)
 
 
 def state_after(state: TableState, batch: Batch, ranges: Iterable[Range]) -> TableState:
     writer = None if batch.number is None else Writer(application=batch.application, batch=batch.number)
-    return state.after(batch.writer, writer, ranges)
+    return state.after(batch.writer, writer, ranges, batch.scope)

@@ -27,6 +27,10 @@ class AnotherCheckpoint(TableError):
     """The application's batches were numbered by another checkpoint, and nothing else tells rows apart."""
 
 
+class AnotherApplication(TableError):
+    """Another application has put rows of the same records into the table: nothing tells whether they are the same."""
+
+
 class TopicRecreated(TableError):
     """The offsets in the table belong to a topic of the same name that was deleted."""
 

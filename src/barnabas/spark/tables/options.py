@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from barnabas.spark import client_settings
 from barnabas.spark.client_settings import SparkOptionError, nearest
 from barnabas.spark.tables.partitioning import PartitionField, parse_fields
+from barnabas.spark.tables.state import Scope
 
 FORMATS = ("delta", "iceberg", "parquet")
+OFFSET_SCOPES = ("", "application", "table")
 COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
 CATALOG = "catalog."
 
@@ -35,6 +37,7 @@ NAMES = (
     "compression",
     "mergeSchema",
     "trackOffsets",
+    "offsetScope",
     "compactEvery",
     "expireAfter",
     "retainSnapshots",
@@ -64,12 +67,18 @@ class TableOptions:
     merge_schema: bool
     track_offsets: bool | None
     """None: where the rows have the columns topic, partition and offset."""
+    offset_scope: str
+    """What happens to offsets that another application has written: see OFFSET_SCOPES; "" refuses them."""
     compact_every: int
     """Commits; 0 for never."""
     expire_after_s: float
     retain_snapshots: int
     kafka: dict[str, str]
     """For questions about gaps; empty where no broker is to be asked."""
+
+    @property
+    def scope(self) -> Scope:
+        return Scope(self.application_id or "", is_apart=self.offset_scope == "application")
 
     @property
     def orphan_age_s(self) -> float:
@@ -98,6 +107,7 @@ def parse(options: Mapping[str, str]) -> TableOptions:
         compression=given.choice("compression", COMPRESSIONS),
         merge_schema=given.flag("mergeSchema", False) or False,
         track_offsets=given.flag("trackOffsets", None),
+        offset_scope=_offset_scope(given),
         compact_every=given.number("compactEvery", DEFAULT_COMPACT_EVERY[form]) or 0,
         expire_after_s=given.duration_s("expireAfter", DEFAULT_EXPIRE_AFTER_S[form], MIN_EXPIRE_AFTER_S),
         retain_snapshots=given.number("retainSnapshots", DEFAULT_RETAIN_SNAPSHOTS) or 1,
@@ -123,6 +133,13 @@ def _check_place(form: str, given: _Given, catalog: Mapping[str, str]) -> None:
         raise SparkOptionError(f"table is {table or ''!r}: NAMESPACE.NAME of the Iceberg table is right")
     if not path and not (catalog.get("uri") or catalog.get("type")):
         raise SparkOptionError("path is missing: the warehouse folder, or else catalog.uri and catalog.type")
+
+
+def _offset_scope(given: _Given) -> str:
+    found = given.choice("offsetScope", OFFSET_SCOPES)
+    if found == "application" and not given.text("applicationId"):
+        raise SparkOptionError("offsetScope is 'application': it needs an applicationId whose offsets are compared")
+    return found
 
 
 def _fields(text: str | None) -> tuple[PartitionField, ...] | None:
@@ -154,7 +171,8 @@ class _Given:
         """The first of them is the default."""
         value = self._values.get(name, choices[0]).lower()
         if value not in choices:
-            raise SparkOptionError(f"{name} is {self._values[name]!r}: {', '.join(choices)} are right")
+            known = ", ".join(choice for choice in choices if choice)
+            raise SparkOptionError(f"{name} is {self._values[name]!r}: {known} are right")
         return value
 
     def flag(self, name: str, default: bool | None) -> bool | None:

@@ -85,7 +85,9 @@ class Sink:
         """On the driver."""
         told = [message for message in messages if isinstance(message, TaskMessage)]
         files = tuple(file for message in told for file in message.files)
+        skipped = sum(message.skipped for message in told)
         if not files:
+            self._log_skipped(skipped)
             return Outcome(status="empty")
         batch = Batch(
             writer=told[0].writer,
@@ -94,6 +96,8 @@ class Sink:
             files=files,
             is_stream=self.streaming,
             tracked=self.job.tracked,
+            scope=self.options.scope,
+            skips_all=self.options.offset_scope == "table",
         )
         topics = Topics(self.options.kafka)
         try:
@@ -103,7 +107,17 @@ class Sink:
                     maintain(table, whole=table.is_maintenance_due(outcome))
         finally:
             topics.close()
+        self._log_skipped(skipped + outcome.trimmed)
         return outcome
+
+    def _log_skipped(self, rows: int) -> None:
+        if rows:
+            _log.warning(
+                "%d rows were left out: the table %s has rows with their offsets from another checkpoint. If this "
+                "query makes other rows of the same records, set applicationId, and offsetScope to application",
+                rows,
+                self.options.table or self.options.path,
+            )
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         if all(message is not None for message in messages):
