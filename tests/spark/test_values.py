@@ -52,9 +52,17 @@ def order(number: int) -> dict[str, Any]:
     }
 
 
-def encode(row: dict[str, Any]) -> bytes:
+OLD_FIELDS = [{"name": "name", "type": "string"}, {"name": "id", "type": "int"}]
+NEW_FIELDS = [
+    {"name": "id", "type": "long"},
+    {"name": "name", "type": "string"},
+    {"name": "note", "type": "string", "default": "none"},
+]
+
+
+def encode(row: dict[str, Any], schema: str = SCHEMA) -> bytes:
     stream = io.BytesIO()
-    fastavro.schemaless_writer(stream, fastavro.parse_schema(json.loads(SCHEMA)), row)
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(json.loads(schema)), row)
     return stream.getvalue()
 
 
@@ -124,12 +132,39 @@ class TestAvro:
             from_avro("value", SCHEMA, mode="nul")
         with pytest.raises(ValueError, match="framing is 'x'"):
             from_avro("value", SCHEMA, framing="x")
+        with pytest.raises(ValueError, match="writer_schemas is missing: framing confluent needs the schemas"):
+            from_avro("value", SCHEMA, framing="confluent")
+        with pytest.raises(ValueError, match="writer_schemas is for framing confluent"):
+            from_avro("value", SCHEMA, writer_schemas={1: SCHEMA})
+        with pytest.raises(ValueError, match="ids as numbers"):
+            from_avro("value", SCHEMA, framing="confluent", writer_schemas={"1": SCHEMA})  # type: ignore[dict-item]
         with pytest.raises(ValueError, match="no record"):
             from_avro("value", '"int"')
         with pytest.raises(ValueError, match="mode is 'deadletter': fail or null is right"):
             to_avro("value", SCHEMA, mode="deadletter")
         with pytest.raises(ValueError, match="mode is 'x'"):
             from_json_checked("value", "a int", mode="x")
+
+    @pytest.mark.parametrize("by_function", [False, True])
+    def test_values_of_an_older_schema_are_resolved_by_their_id(self, spark: SparkSession, by_function: bool) -> None:
+        from barnabas.spark.values import decode_avro, from_avro
+
+        old = json.dumps({"type": "record", "name": "Order", "fields": OLD_FIELDS})
+        new = json.dumps({"type": "record", "name": "Order", "fields": NEW_FIELDS})
+        values = [
+            b"\x00\x00\x00\x00\x03" + encode({"name": "old", "id": 1}, old),
+            b"\x00\x00\x00\x00\x07" + encode({"id": 2, "name": "new", "note": "x"}, new),
+            b"\x00\x00\x00\x00\x08" + encode({"id": 3, "name": "?", "note": "x"}, new),
+        ]
+        df = spark.createDataFrame([(value,) for value in values], "value binary").repartition(2)
+        known = {3: old, 7: new}
+        schemas = (lambda schema_id: known[schema_id]) if by_function else known
+        options: Any = {"framing": "confluent", "writer_schemas": schemas, "mode": "null"}
+        column = df.select(from_avro("value", new, **options).alias("row")).collect()
+        found = {tuple(row["row"]) if row["row"] else None for row in column}
+        assert found == {(1, "old", "none"), (2, "new", "x"), None}
+        columns = decode_avro(df, new, **options).collect()
+        assert {tuple(row) for row in columns} == {(1, "old", "none"), (2, "new", "x"), (None, None, None)}
 
     def test_dead_letters_go_to_a_topic_of_their_own(
         self,
@@ -145,15 +180,21 @@ class TestAvro:
         target = new_topic()
         create_topic(client, target, partitions=1)
         framed = b"\x00\x00\x00\x00\x01"
+        unknown = b"\x00\x00\x00\x00\x02" + encode(order(9))
         rows = [(b"k%d" % number, framed + encode(order(number))) for number in range(5)]
-        fill(topic, [*rows, (b"bad", b"oops"), (b"none", None)], headers=[("h", b"x")])
+        fill(topic, [*rows, (b"bad", b"oops"), (b"none", None), (b"unknown", unknown)], headers=[("h", b"x")])
         df = reading.batch(subscribe=topic, includeHeaders=True)
-        decoded = df.withColumn("order", from_avro("value", SCHEMA, mode="deadletter", framing="confluent"))
+        decoded = df.withColumn(
+            "order", from_avro("value", SCHEMA, mode="deadletter", framing="confluent", writer_schemas={1: SCHEMA})
+        )
         good, bad = split_deadletters(decoded, "order")
         assert sorted(row["order"]["id"] if row["order"] else -1 for row in good.collect()) == [-1, 0, 1, 2, 3, 4]
         writer = bad.write.format("barnabas").option("kafka.bootstrap.servers", broker.bootstrap_servers)
         writer.option("topic", target).mode("append").save()
-        (letter,) = stored(client, target)[0]
+        letter, other = sorted(stored(client, target)[0], key=lambda found: found.key or b"")
+        assert other.value == unknown
+        reason = b"the schema that wrote the value is not known (schema id 2)"
+        assert dict(other.headers)["deadletter.reason"] == reason
         headers = dict(letter.headers)
         assert (letter.key, letter.value) == (b"bad", b"oops")
         assert b"no schema id in front" in (headers.pop("deadletter.reason") or b"")

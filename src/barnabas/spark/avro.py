@@ -28,7 +28,6 @@ NATIVE_AVAILABLE = _native is not None
 NATIVE = NATIVE_AVAILABLE
 """Whether new decoders and encoders are native; set by ``use``."""
 
-FRAMINGS = ("none", "confluent")
 _PREVIEW_BYTES = 24
 
 RawFault: TypeAlias = tuple[int, int, int, int]
@@ -36,7 +35,7 @@ RawFault: TypeAlias = tuple[int, int, int, int]
 
 
 class Reason(IntEnum):
-    """Why a row is at fault. The numbers are shared with ``_avro_decode.h`` and ``_avro_encode.h``."""
+    """Why a row is at fault. Numbers below 100 are shared with ``_avro_decode.h`` and ``_avro_encode.h``."""
 
     SHORT = 1
     VARINT = 2
@@ -54,6 +53,8 @@ class Reason(IntEnum):
     NULL = 14
     UUID = 15
     MEMORY = 16
+    UNKNOWN_SCHEMA = 101
+    RESOLUTION = 102
 
 
 _TEXTS = {
@@ -73,6 +74,8 @@ _TEXTS = {
     Reason.NULL: "null, which the schema does not allow",
     Reason.UUID: "not a UUID",
     Reason.MEMORY: "a column's memory is damaged",
+    Reason.UNKNOWN_SCHEMA: "the schema that wrote the value is not known",
+    Reason.RESOLUTION: "the value cannot be read by the schema",
 }
 
 
@@ -143,11 +146,12 @@ def new_codec(program: Program) -> Any:
 class AvroDecoder:
     """For one thread."""
 
-    def __init__(self, schema: str, *, framing: str = "none") -> None:
-        """``framing``: what stands before each value, "none" or "confluent". Raises AvroSchemaError or ValueError."""
-        if framing not in FRAMINGS:
-            raise ValueError(f"framing is {framing!r}: none or confluent is right")
-        self._is_confluent = framing == "confluent"
+    def __init__(self, schema: str, *, is_framed: bool = False) -> None:
+        """``is_framed``: a schema id stands before each value and is skipped; ``FramedDecoder`` looks at it.
+
+        Raises AvroSchemaError.
+        """
+        self._is_confluent = is_framed
         self._root = parse(schema)
         self._program: Program = compile_program(self._root)
         codec = new_codec(self._program)

@@ -19,9 +19,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
-from barnabas.spark.avro import FRAMINGS, AvroDecoder
+from barnabas.spark.avro import AvroDecoder
 from barnabas.spark.avro_encoding import AvroEncoder
+from barnabas.spark.avro_framed import FramedDecoder, Schemas
 
+FRAMINGS = ("none", "confluent")
 MODES = ("fail", "null", "deadletter")
 
 REASON_HEADER = "deadletter.reason"
@@ -38,21 +40,32 @@ _MAX_TEXT_IN_REASON = 200
 
 ColumnOrName: TypeAlias = Column | str
 
+Writers: TypeAlias = tuple[tuple[int, str], ...] | Callable[[int], str | None] | None
+"""The writers' schemas in a form that can be hashed and pickled; None where values have no framing."""
 
-def from_avro(column: ColumnOrName, schema_json: str, *, mode: str = "fail", framing: str = "none") -> Column:
-    """A binary column to structs by an Avro schema. ``framing="confluent"``: a schema id stands before each value.
 
-    Raises AvroSchemaError or ValueError for a schema, mode or framing that is not right.
+def from_avro(
+    column: ColumnOrName,
+    schema_json: str,
+    *,
+    mode: str = "fail",
+    framing: str = "none",
+    writer_schemas: Schemas | None = None,
+) -> Column:
+    """A binary column to structs by an Avro schema.
+
+    ``framing="confluent"``: the id of the writer's schema stands before each value. ``writer_schemas`` has the schemas
+    by id, or is a function that executors call with an id; values are read by Avro's schema resolution. A value with an
+    id that it does not know is at fault. Raises AvroSchemaError or ValueError for what is not right.
     """
     _check_mode(mode)
-    if framing not in FRAMINGS:
-        raise ValueError(f"framing is {framing!r}: {' or '.join(FRAMINGS)} is right")
-    struct = spark_type(_decoder(schema_json, framing).arrow_type)
+    writers = _writers(framing, writer_schemas)
+    struct = spark_type(_decoder(schema_json, writers).arrow_type)
     if not hasattr(sf, "arrow_udf"):  # Spark 4.0
-        decoded = _pandas_column(column, struct, schema_json, mode, framing)
+        decoded = _pandas_column(column, struct, schema_json, mode, writers)
         return decoded if mode == "deadletter" else decoded["value"]
     returned = _with_error(struct) if mode == "deadletter" else struct
-    made: Column = sf.arrow_udf(_arrow_function(schema_json, mode, framing), returnType=returned)(column)
+    made: Column = sf.arrow_udf(_arrow_function(schema_json, mode, writers), returnType=returned)(column)
     return made
 
 
@@ -64,6 +77,7 @@ def decode_avro(
     keep: Sequence[str] = (),
     mode: str = "fail",
     framing: str = "none",
+    writer_schemas: Schemas | None = None,
 ) -> DataFrame:
     """The fields of a binary column's records as columns, after those to ``keep``.
 
@@ -73,7 +87,8 @@ def decode_avro(
     """
     if mode not in MODES[:2]:
         raise ValueError(f"mode is {mode!r}: fail or null is right; from_avro has deadletter")
-    fields = spark_type(_decoder(schema_json, framing).arrow_type).fields
+    writers = _writers(framing, writer_schemas)
+    fields = spark_type(_decoder(schema_json, writers).arrow_type).fields
     twice = [field.name for field in fields if field.name in keep]
     if twice:
         raise ValueError(f"keep names {twice[0]}, which is a field of the record too: rename the column first")
@@ -81,7 +96,7 @@ def decode_avro(
 
     def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            found = _decoder(schema_json, framing).decode(batch.column(column), stops_at_fault=mode == "fail").array
+            found = _decoder(schema_json, writers).decode(batch.column(column), stops_at_fault=mode == "fail").array
             yield pa.RecordBatch.from_arrays([*(batch.column(name) for name in keep), *found.flatten()], names=names)
 
     asked = dict.fromkeys([column, *keep])
@@ -173,10 +188,33 @@ def _column(column: ColumnOrName) -> Column:
     return sf.col(column) if isinstance(column, str) else column
 
 
+def _writers(framing: str, given: Schemas | None) -> Writers:
+    """Raises ValueError."""
+    if framing not in FRAMINGS:
+        raise ValueError(f"framing is {framing!r}: {' or '.join(FRAMINGS)} is right")
+    if framing == "none":
+        if given is not None:
+            raise ValueError("writer_schemas is for framing confluent: other values do not say who wrote them")
+        return None
+    if given is None:
+        raise ValueError(
+            "writer_schemas is missing: framing confluent needs the schemas of all ids, as in {7: schema_json}, or a "
+            "function from an id to its schema; without them, values of another schema would decode to wrong values"
+        )
+    if callable(given):
+        return given
+    wrong = next((key for key in given if not isinstance(key, int)), None)
+    if wrong is not None or not all(isinstance(schema, str) for schema in given.values()):
+        raise ValueError(f"writer_schemas is {dict(given)!r}: ids as numbers, with their schemas as JSON, are right")
+    return tuple(sorted(given.items()))
+
+
 @lru_cache(maxsize=32)
-def _decoder(schema_json: str, framing: str) -> AvroDecoder:
+def _decoder(schema_json: str, writers: Writers) -> AvroDecoder | FramedDecoder:
     """Compiled once in each worker."""
-    return AvroDecoder(schema_json, framing=framing)
+    if writers is None:
+        return AvroDecoder(schema_json)
+    return FramedDecoder(schema_json, writers if callable(writers) else dict(writers))
 
 
 @lru_cache(maxsize=32)
@@ -188,9 +226,9 @@ def _with_error(struct: st.StructType) -> st.StructType:
     return st.StructType([st.StructField("value", struct), st.StructField("error", st.StringType())])
 
 
-def _arrow_function(schema_json: str, mode: str, framing: str) -> Callable[[pa.Array], pa.Array]:
+def _arrow_function(schema_json: str, mode: str, writers: Writers) -> Callable[[pa.Array], pa.Array]:
     def decode(values: pa.Array) -> pa.Array:
-        decoded = _decoder(schema_json, framing).decode(values, stops_at_fault=mode == "fail")
+        decoded = _decoder(schema_json, writers).decode(values, stops_at_fault=mode == "fail")
         if mode != "deadletter":
             return decoded.array
         texts: list[str | None] = [None] * len(values)
@@ -201,11 +239,13 @@ def _arrow_function(schema_json: str, mode: str, framing: str) -> Callable[[pa.A
     return decode
 
 
-def _pandas_column(column: ColumnOrName, struct: st.StructType, schema_json: str, mode: str, framing: str) -> Column:
+def _pandas_column(
+    column: ColumnOrName, struct: st.StructType, schema_json: str, mode: str, writers: Writers
+) -> Column:
     """Spark 4.0 has no Arrow functions: rows pass through pandas, which is slower. The struct is never null itself."""
     import pandas as pd  # type: ignore[import-untyped,unused-ignore] # noqa: PLC0415 - for old Sparks alone
 
-    function = _arrow_function(schema_json, "deadletter" if mode == "null" else mode, framing)
+    function = _arrow_function(schema_json, "deadletter" if mode == "null" else mode, writers)
 
     def decode(values: pd.Series) -> pd.DataFrame:
         made = function(pa.array(values, pa.binary()))

@@ -205,7 +205,7 @@ class TestTypes:
         schema = record(a="int")
         (value,) = encode(schema, {"a": 5})
         found = decode(
-            schema, [b"\x00\x00\x00\x00\x09" + value, value, b"\x01\x00\x00\x00\x09" + value], framing="confluent"
+            schema, [b"\x00\x00\x00\x00\x09" + value, value, b"\x01\x00\x00\x00\x09" + value], is_framed=True
         )
         assert found.array.to_pylist() == [{"a": 5}, None, None]
         assert [fault.reason for fault in found.faults] == [Reason.NOT_FRAMED] * 2
@@ -300,10 +300,6 @@ class TestSchemas:
             kind = {"type": "array", "items": kind}
         with pytest.raises(AvroSchemaError, match="too deep"):
             AvroDecoder(record(a=kind))
-
-    def test_framing(self) -> None:
-        with pytest.raises(ValueError, match="framing is 'x'"):
-            AvroDecoder(record(a="int"), framing="x")
 
 
 TAGGED = ["int", "string", "null"]

@@ -134,6 +134,8 @@ def replay(**given: Any) -> None:
 Examples:
   barnabas pipeline deadletters orders-dead --format json --schema 'id STRING, amount DOUBLE' --dry-run
   barnabas pipeline deadletters orders-dead --format avro --schema @order.avsc --to orders
+  barnabas pipeline deadletters orders-dead --format avro --schema @order.avsc --framing confluent \\
+      --writer-schema 7=@order.avsc --writer-schema 3=@order-old.avsc
 
 A letter goes to the topic that its headers name, unless --to names another. What still cannot be decoded is put at the
 end of the dead-letter topic again, with the number of attempts.
@@ -146,6 +148,14 @@ end of the dead-letter topic again, with the number of attempts.
 )
 @click.option("--framing", default="none", show_default=True, type=click.Choice(["none", "confluent"]),
               help="Of Avro: what stands before a value.")  # fmt: skip
+@click.option(
+    "--writer-schema",
+    "writer_schemas",
+    multiple=True,
+    metavar="ID=SCHEMA",
+    callback=parse_pairs,
+    help="Of framing confluent: the schema of an id; @FILE reads it. May be repeated.",
+)
 @click.option("--to", metavar="TOPIC", help="Where good letters go.")
 @click.option("--group", help="Under which name the job keeps its place.  [default: barnabas-deadletters-TOPIC]")
 @click.option("--drop", is_flag=True, help="Do not keep what still cannot be decoded.")

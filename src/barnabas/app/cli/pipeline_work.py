@@ -266,6 +266,7 @@ def deadletters(
     form: str,
     schema: str,
     framing: str,
+    writer_schemas: Mapping[str, str],
     to: str | None,
     group: str | None,
     drop: bool,
@@ -278,7 +279,7 @@ def deadletters(
         from barnabas.client.wire import Client  # noqa: PLC0415 - keeps --help fast
         from barnabas.spark.jobs import deadletters as job  # noqa: PLC0415
 
-        validation = job.Validation(form, read_schema(schema), framing)
+        validation = job.Validation(form, read_schema(schema), framing, _writer_schemas(framing, writer_schemas))
         wanted = job.Redrive(
             bootstrap, letters, to, validation, group or f"barnabas-deadletters-{letters}", dry_run, drop
         )
@@ -295,6 +296,20 @@ def deadletters(
     kept = "dropped" if drop else "kept"
     sent, stay = ("would be sent back", f"would be {kept}") if dry_run else ("sent back", kept)
     click.echo(f"{done.read:,} letters: {done.good:,} {sent}, {done.bad:,} {stay}.")
+
+
+def _writer_schemas(framing: str, given: Mapping[str, str]) -> dict[int, str] | None:
+    """By id, as ``--writer-schema`` gives them."""
+    if framing == "none":
+        if given:
+            raise click.UsageError("--writer-schema is for --framing confluent")
+        return None
+    wrong = next((key for key in given if not key.isdigit()), None)
+    if wrong is not None:
+        raise click.BadParameter(f"{wrong!r} is not a schema's number", param_hint="--writer-schema")
+    if not given:
+        raise click.UsageError("--framing confluent needs --writer-schema ID=SCHEMA for each id: values name theirs")
+    return {int(key): read_schema(schema) for key, schema in given.items()}
 
 
 def hotkeys(

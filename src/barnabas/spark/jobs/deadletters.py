@@ -31,6 +31,8 @@ class Validation(NamedTuple):
     """json (a schema in Spark's DDL) or avro (a schema in JSON)."""
     schema: str
     framing: str = "none"
+    writer_schemas: Mapping[int, str] | None = None
+    """Of framed values: the schemas that wrote them, by id."""
 
 
 class Redrive(NamedTuple):
@@ -94,7 +96,13 @@ def _letters(
 
 def _decoded(validation: Validation) -> Column:
     if validation.format == "avro":
-        return from_avro("value", validation.schema, mode="deadletter", framing=validation.framing)
+        return from_avro(
+            "value",
+            validation.schema,
+            mode="deadletter",
+            framing=validation.framing,
+            writer_schemas=validation.writer_schemas,
+        )
     return from_json_checked("value", validation.schema, mode="deadletter")
 
 
