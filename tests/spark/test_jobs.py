@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -217,3 +221,33 @@ def test_dead_letters_are_taken_up_once(
     last = [r for part in fetch(client, {TopicPartition(topic, n): 0 for n in (0, 1)}) for r in decode(part, 0).records]
     attempts = sorted(value for record in last for name, value in record.headers if name == "barnabas.attempts")
     assert attempts == [b"2", b"3"]
+
+
+def test_an_interrupted_archive_ends_cleanly_and_keeps_what_is_committed(
+    servers: str, filled: str, client: Client, tmp_path: Path
+) -> None:
+    """Ctrl-C goes to all processes of the terminal: those of Spark, too."""
+    table = f"delta:{tmp_path / 'table'}"
+    command = [sys.executable, "-m", "barnabas", "pipeline", "archive", filled, "--to", table, "--follow"]
+    with subprocess.Popen(
+        [*command, "--every", "0.1", "--bootstrap-server", servers, "--max-per-batch", "600"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        said: list[str] = []
+        for line in process.stdout:
+            said.append(line)
+            if ", 0 behind" in line:
+                break
+        os.killpg(process.pid, signal.SIGINT)
+        said += list(process.stdout)
+        assert process.wait(60) == 0, said
+    assert not [line for line in said if "Traceback" in line or "Error" in line or "Exception" in line]
+    assert said[-1].endswith(" s.\n")
+    with open_table(table_options(table)) as found:
+        report = verify(found, client, filled)
+        assert report.ok, report.problems
+        assert sum(item.rows for item in report.partitions) == 1000

@@ -71,6 +71,7 @@ class _Order(NamedTuple):
 
 
 def main(arguments: list[str]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program, which stops its queries
     path, modules = Path(arguments[0]), arguments[1:]
     for module in modules:
         importlib.import_module(module)

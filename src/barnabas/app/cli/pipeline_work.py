@@ -14,6 +14,7 @@ import click
 from barnabas.app.cli.output import json_bytes, print_json, print_table, safe_text, size_text
 from barnabas.app.cli.pipeline_jobs import read_schema
 from barnabas.app.cli.pipeline_run import need_spark
+from barnabas.app.cli.pipeline_stopping import Stopped, Stopping
 from barnabas.model.ids import TopicPartition
 
 if TYPE_CHECKING:
@@ -47,15 +48,31 @@ def _sentences() -> Iterator[None]:
 
 @contextmanager
 def _spark(name: str, master: str | None, as_json: bool) -> Iterator[SparkSession]:
+    """For jobs that SIGINT cancels."""
+    with _spark_until_stopped(name, master, as_json) as (spark, stopping):
+        stopping.take_over(cancel=spark.interruptAll)
+        try:
+            yield spark
+        except Exception:
+            if stopping.is_asked:  # what Spark says about jobs that were cancelled
+                raise Stopped from None
+            raise
+
+
+@contextmanager
+def _spark_until_stopped(name: str, master: str | None, as_json: bool) -> Iterator[tuple[SparkSession, Stopping]]:
+    """For jobs that look themselves whether they are to end."""
     from barnabas.spark.session import session  # noqa: PLC0415 - needs Spark
 
     if not as_json:
         click.echo(f"starting Spark ({master or 'local[*]'})", err=True)
-    spark = session(f"barnabas {name}", master, silent=True)
-    try:
-        yield spark
-    finally:
-        spark.stop()
+    with Stopping() as stopping:
+        spark = session(f"barnabas {name}", master, silent=True)
+        try:
+            stopping.take_over()
+            yield spark, stopping
+        finally:
+            spark.stop()
 
 
 def archive(
@@ -90,7 +107,7 @@ def archive(
                     err=True,
                 )
 
-        with _spark("archive", master, as_json) as spark:
+        with _spark_until_stopped("archive", master, as_json) as (spark, stopping):
             wanted = job.Archive(
                 topics=topics,
                 servers=bootstrap,
@@ -101,11 +118,13 @@ def archive(
                 max_per_batch=max_per_batch,
                 headers=not no_headers,
             )
-            done = job.archive(spark, wanted, tell)
+            done = job.archive(spark, wanted, tell, lambda: stopping.is_asked)
     if as_json:
         print_json({"rows": done.rows, "batches": done.batches, "seconds": round(done.seconds, 3), "behind": done.lag})
     else:
         click.echo(f"{done.rows:,} rows in {done.batches} commits to {table}, {done.seconds:.1f} s.")
+    if stopping.is_asked and not follow:
+        raise Stopped
 
 
 def _checkpoint(options: Mapping[str, str], topics: tuple[str, ...]) -> str:
@@ -152,7 +171,7 @@ def verify(
         rows = [dict(zip(columns, row, strict=True)) for row in report.rows()]
         print_json({"ok": report.ok, "partitions": rows, "problems": report.problems, "notes": report.notes})
     else:
-        print_table(report.HEADER, report.rows(), title=f"{report.table} and topic {report.topic}")
+        print_table(report.HEADER, report.rows(), title=f"{table} and topic {topic}")
         for line in [*report.notes, *report.problems]:
             click.echo(line)
         click.echo("Everything is there, once." if report.ok else "The table and the topic do not agree.")
@@ -397,7 +416,8 @@ def compare(
         print_json({**found._asdict(), "samples": shown, "same": found.same})
     else:
         counts = (found.left, found.right, found.missing, found.extra, found.different)
-        print_table([left, right, "missing", "extra", "different"], [counts], title=f"By {found.by}")
+        title = f"{left} and {right}, by {found.by}"
+        print_table(["left", "right", "missing", "extra", "different"], [counts], title=title)
         for sample in found.samples:
             click.echo(f"{sample.kind}: {sample.where}: {safe_text(sample.left)} | {safe_text(sample.right)}")
         click.echo("They are the same." if found.same else "They differ.")

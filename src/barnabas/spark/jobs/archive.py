@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 
 from barnabas.spark.pipelines.definitions import plain
 from barnabas.spark.pipelines.running import lag_of
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 POLL_S = 1
+BATCH_PATIENCE_S = 3.0
+STOP_TIMEOUT = "5s"
+"""A commit or a compaction under way is waited for this long. Ended in its middle, it is as if it had not begun."""
 
 
 class JobFailed(RuntimeError):
@@ -58,24 +62,46 @@ class Archived(NamedTuple):
 OnBatch = Callable[[BatchDone], None]
 
 
-def archive(spark: SparkSession, job: Archive, on_batch: OnBatch | None = None) -> Archived:
-    """Brings the table up to where the topics were when it was begun, or follows them. Raises JobFailed."""
+def archive(
+    spark: SparkSession,
+    job: Archive,
+    on_batch: OnBatch | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Archived:
+    """Brings the table up to where the topics were when it was begun, or follows them until it should stop.
+
+    Raises JobFailed.
+    """
     began = time.monotonic()
     told = _Told(on_batch)
+    spark.conf.set("spark.sql.streaming.stopTimeout", STOP_TIMEOUT)
     query = start(spark, job)
     try:
-        while not query.awaitTermination(POLL_S):
+        while not query.awaitTermination(POLL_S) and not should_stop():
             told.look(query)
-        told.look(query)
     except StreamingQueryException as error:
-        raise JobFailed(reason_of(error)) from error
-    except KeyboardInterrupt:
-        query.stop()
-        told.look(query)
+        if not should_stop():  # else it is what was interrupted
+            raise JobFailed(reason_of(error)) from error
     finally:
-        if query.isActive:
-            query.stop()
+        _stop(query)
+    told.look(query)
     return Archived(told.rows, told.batches, time.monotonic() - began, told.lag)
+
+
+def _stop(query: StreamingQuery) -> None:
+    if query.isActive:
+        _await_end_of_batch(query)
+        with suppress(PySparkException):  # it did not end in time: it ends with the session
+            query.stop()
+
+
+def _await_end_of_batch(query: StreamingQuery) -> None:
+    """Tasks that are cancelled while they run leave stack traces on Spark's standard error."""
+    batch, deadline = query.lastProgress, time.monotonic() + BATCH_PATIENCE_S
+    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+        if query.lastProgress != batch:
+            return
+        time.sleep(0.02)
 
 
 def start(spark: SparkSession, job: Archive) -> StreamingQuery:
