@@ -145,6 +145,10 @@ def verify(
         check = _Check(table, client if now else None, partition, covered.get(partition, ()), is_compacted)
         report = check.run(start, end, now, recorded.get(partition, []), on_progress)
         report.problems += [id_problem] if id_problem else []
+        if topic in state.recreated:
+            report.notes.append(
+                "the topic was created again: rows of the deleted topic are in the table with the same offsets"
+            )
         if len(applications) > 1:
             names = ", ".join(name or "one without applicationId" for name in applications)
             report.notes.append(f"several applications wrote rows ({names}): a record may have a row of each")

@@ -17,6 +17,7 @@ from barnabas.spark.client_settings import SparkOptionError
 from barnabas.spark.tables import sink
 from barnabas.spark.tables.errors import AnotherApplication, SchemaChanged, TableError, TopicRecreated
 from barnabas.spark.tables.sink import writer
+from barnabas.spark.verify import verify
 from barnabas.testing import EmbeddedBroker
 from tests.unit.spark.tables_kit import FORMATS, offsets_in, opened, rows, settings
 
@@ -201,8 +202,52 @@ def test_a_topic_that_was_created_anew_is_noticed(
     run_batch(stream("delta", tmp_path, **asked), [[rows(range(10), topic=topic)]], 0)
     delete_topics(client, [topic])
     create_topic(client, topic, partitions=1)
-    with pytest.raises(TopicRecreated, match=f"the topic {topic} was deleted and created again"):
+    with pytest.raises(TopicRecreated, match=f"the topic {topic} was deleted and created again.* set failOnDataLoss"):
         stream("delta", tmp_path, **asked)
+
+
+def test_a_topic_that_was_created_anew_may_be_gone_on_with(
+    table_format: str,
+    tmp_path: Path,
+    client: Client,
+    shared_broker: EmbeddedBroker,
+    new_topic: Any,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As the source does with the same option: the new topic's records are added, whatever their offsets."""
+    topic = new_topic()
+    create_topic(client, topic, partitions=1)
+    asked = {"kafka.bootstrap.servers": shared_broker.bootstrap_servers, "failOnDataLoss": "false"}
+    run_batch(stream(table_format, tmp_path, **asked), [[rows(range(10), topic=topic)]], 0)
+    delete_topics(client, [topic])
+    create_topic(client, topic, partitions=1)
+    run_batch(stream(table_format, tmp_path, **asked), [[rows(range(4), topic=topic)]], 1)
+    run_batch(stream(table_format, tmp_path, **asked), [[rows(range(4, 6), topic=topic)]], 2)
+    assert f"the topic {topic} was deleted and created again" in caplog.text
+    assert caplog.text.count("for failOnDataLoss is false") == 2  # planned and committed once, then it is known
+    fresh = {**settings(table_format, tmp_path, **asked), "applicationId": "archive"}
+    again = writer(fresh, KAFKA_COLUMNS, streaming=False)
+    again.commit([again.write(iter([rows(range(8), topic=topic)]))])
+    with opened(table_format, tmp_path, **asked) as table:
+        assert offsets_in(table) == sorted([*range(10), *range(8)])
+        notes = verify(table, client, topic).notes
+        assert "rows of the deleted topic are in the table with the same offsets" in " ".join(notes)
+
+
+def test_rows_of_a_deleted_topic_are_not_taken_for_those_of_the_new_one(
+    tmp_path: Path, client: Client, shared_broker: EmbeddedBroker, new_topic: Any
+) -> None:
+    """Where only the table's rows could tell, they are of both topics."""
+    topic = new_topic()
+    create_topic(client, topic, partitions=1)
+    asked = {"kafka.bootstrap.servers": shared_broker.bootstrap_servers, "failOnDataLoss": "false"}
+    run_batch(stream("delta", tmp_path, **asked), [[rows(range(10), topic=topic)]], 0)
+    delete_topics(client, [topic])
+    create_topic(client, topic, partitions=1)
+    run_batch(stream("delta", tmp_path, **asked), [[rows([0, 5], topic=topic)]], 1)
+    again = writer({**settings("delta", tmp_path, **asked), "applicationId": "archive"}, KAFKA_COLUMNS, streaming=False)
+    with pytest.raises(TopicRecreated, match=r"which of the offsets 0 to 5 of .* cannot be told"):
+        again.commit([again.write(iter([rows(range(6), topic=topic)]))])
 
 
 def test_a_broker_that_does_not_answer_stops_no_commit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

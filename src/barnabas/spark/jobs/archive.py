@@ -111,6 +111,7 @@ def start(spark: SparkSession, job: Archive) -> StreamingQuery:
         "startingOffsets": "earliest",
         "maxOffsetsPerTrigger": str(job.max_per_batch),
         "includeHeaders": str(job.headers).lower(),
+        **{name: value for name, value in job.table.items() if name.lower() == "failondataloss"},  # of both or of none
         **job.source,
     }
     rows = spark.readStream.format("barnabas").options(**options).load()

@@ -12,7 +12,7 @@ import random
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
@@ -37,10 +37,10 @@ from barnabas.spark.tables.committing import (
     ranges_of,
     state_after,
 )
-from barnabas.spark.tables.errors import Conflict, FilesLost, TableError, TooManyConflicts
+from barnabas.spark.tables.errors import Conflict, FilesLost, TableError, TooManyConflicts, TopicRecreated
 from barnabas.spark.tables.expressions import ALL_ROWS, Rows
 from barnabas.spark.tables.files import DataFile, Place, open_place
-from barnabas.spark.tables.gaps import Topics, check_ids
+from barnabas.spark.tables.gaps import Topics, without_recreated
 from barnabas.spark.tables.intervals import Coverage, Interval
 from barnabas.spark.tables.options import TableOptions
 from barnabas.spark.tables.partitioning import PartitionField, check_fields
@@ -250,6 +250,10 @@ class Table(ABC):
             covered=self._skipped_coverage(state) if state is not None and tracked else {},
         )
 
+    def current_state(self, state: TableState, topic_ids: Mapping[str, str]) -> TableState:
+        """The state as it counts for the topics that there are now. Raises TopicRecreated."""
+        return without_recreated(state, topic_ids, self.name, fail=self.options.fail_on_data_loss)
+
     def _skipped_coverage(self, state: TableState) -> dict[str, Coverage]:
         skips_all = self.options.offset_scope == "table"
         return {
@@ -271,14 +275,14 @@ class Table(ABC):
                 self.discard(batch.files)
                 return Outcome(status="replayed", trimmed=trimmed, commits=snapshot.state.commits)
             check_writer(snapshot.state, batch)
-            check_ids(snapshot.state.topics, ids, self.name)
-            kept = self._without_rows_of_others(snapshot.state, batch)
+            known = self.current_state(snapshot.state, ids)
+            kept = self._without_rows_of_others(known, batch)
             trimmed += batch.rows - kept.rows
             batch = kept
             if not batch.files:
                 return Outcome(status="covered", trimmed=trimmed, commits=snapshot.state.commits)
-            ranges = ranges_of(snapshot.state, batch, explain, ids)
-            state = state_after(snapshot.state, batch, ranges)
+            ranges = ranges_of(known, batch, explain, ids)
+            state = state_after(known, batch, ranges)
             self.step("decided")
             self._check_files(batch)
             try:
@@ -327,9 +331,9 @@ class Table(ABC):
         for overlap in overlapped(state, batch):
             partition, scope = overlap.partition, overlap.scope
             if is_refused(scope, batch):
-                self._check_apart(batch, overlap)
+                self._check_apart(state, batch, overlap)
             elif is_skipped(scope, batch.scope, skips_all=batch.skips_all):
-                parts = [self._runs_of(partition, hit) for hit in overlap.intervals]
+                parts = [self._runs_of(state, partition, hit) for hit in overlap.intervals]
                 covered[partition] = runs.union([covered.get(partition, runs.NOTHING), *parts])
         if not covered:
             return batch
@@ -339,17 +343,24 @@ class Table(ABC):
         kept = without_offsets(job, batch.files, covered, name)
         return replace(batch, files=tuple(kept))
 
-    def _check_apart(self, batch: Batch, overlap: Overlap) -> None:
+    def _check_apart(self, state: TableState, batch: Batch, overlap: Overlap) -> None:
         """The batch's files go where it is refused: no commit was tried."""
-        theirs = runs.union([self._runs_of(overlap.partition, hit) for hit in overlap.intervals])
+        theirs = runs.union([self._runs_of(state, overlap.partition, hit) for hit in overlap.intervals])
         common = runs.intersect(held_by(batch.files)[overlap.partition].runs, theirs)
         if common:
             self.discard(batch.files)
             raise another_application(batch, overlap.scope, overlap.partition, common)
 
-    def _runs_of(self, partition: TopicPartition, interval: Interval) -> Runs:
+    def _runs_of(self, state: TableState, partition: TopicPartition, interval: Interval) -> Runs:
+        """Raises TopicRecreated where rows of a deleted topic stand in the way."""
         if interval.dense:
             return runs.of_bounds([(interval.start, interval.end)])
+        if partition.topic in state.recreated:
+            raise TopicRecreated(
+                f"which of the offsets {interval.start} to {interval.end - 1} of {partition} are in the table "
+                f"{self.name} cannot be told, because it also has rows of a deleted topic of that name: go on with the "
+                "checkpoint that wrote them, or write to another table"
+            )
         return self.offsets(partition, interval.start, interval.end)
 
     def rebuilt_state(self) -> TableState:

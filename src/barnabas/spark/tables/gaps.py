@@ -12,7 +12,7 @@ from barnabas.spark.client_settings import connect
 from barnabas.spark.tables import runs
 from barnabas.spark.tables.errors import TopicRecreated
 from barnabas.spark.tables.runs import Runs
-from barnabas.spark.tables.state import Gap
+from barnabas.spark.tables.state import Gap, TableState
 from barnabas.spark.tables.topic import Window, bounds_of, window_at
 
 SMALLEST_WINDOW_BYTES = 4 * 1024
@@ -73,14 +73,22 @@ class Topics:
             self._spent_s += time.monotonic() - started
 
 
-def check_ids(known: Mapping[str, str], now: Mapping[str, str], table: str) -> None:
-    """Raises TopicRecreated."""
-    for topic, topic_id in now.items():
-        if known.get(topic, topic_id) != topic_id:
+def without_recreated(state: TableState, now: Mapping[str, str], table: str, *, fail: bool) -> TableState:
+    """The state without the offsets of topics that were deleted and created again. Raises TopicRecreated."""
+    known = state.topics
+    for topic in [topic for topic, topic_id in now.items() if known.get(topic, topic_id) != topic_id]:
+        reason = (
+            f"the topic {topic} was deleted and created again (its id was {known[topic]} and is {now[topic]}): its "
+            f"offsets mean other records than those in the table {table}"
+        )
+        if fail:
             raise TopicRecreated(
-                f"the topic {topic} was deleted and created again (its id was {known[topic]} and is {topic_id}): its "
-                f"offsets mean other records than those in the table {table}; write it to another table"
+                f"{reason}; write it to another table, or set failOnDataLoss to false on the sink to add its records "
+                "to those of the deleted topic"
             )
+        _log.warning("%s; its records are added to those of the deleted topic, for failOnDataLoss is false", reason)
+        state = state.without_topic(topic)
+    return state
 
 
 def explain(

@@ -36,6 +36,7 @@ NAMES = (
     "targetFileSize",
     "compression",
     "mergeSchema",
+    "failOnDataLoss",
     "trackOffsets",
     "offsetScope",
     "compactEvery",
@@ -67,6 +68,8 @@ class TableOptions:
     merge_schema: bool
     track_offsets: bool | None
     """None: where the rows have the columns topic, partition and offset."""
+    fail_on_data_loss: bool
+    """Whether a topic that was deleted and created again is refused."""
     offset_scope: str
     """What happens to offsets that another application has written: see OFFSET_SCOPES; "" refuses them."""
     compact_every: int
@@ -107,6 +110,7 @@ def parse(options: Mapping[str, str]) -> TableOptions:
         compression=given.choice("compression", COMPRESSIONS),
         merge_schema=given.flag("mergeSchema", False) or False,
         track_offsets=given.flag("trackOffsets", None),
+        fail_on_data_loss=given.flag("failOnDataLoss", True) is not False,
         offset_scope=_offset_scope(given),
         compact_every=given.number("compactEvery", DEFAULT_COMPACT_EVERY[form]) or 0,
         expire_after_s=given.duration_s("expireAfter", DEFAULT_EXPIRE_AFTER_S[form], MIN_EXPIRE_AFTER_S),

@@ -30,7 +30,7 @@ from barnabas.spark.tables.base import Outcome, Table, new_writer
 from barnabas.spark.tables.committing import Batch
 from barnabas.spark.tables.errors import TableError
 from barnabas.spark.tables.files import DataFile
-from barnabas.spark.tables.gaps import Topics, check_ids
+from barnabas.spark.tables.gaps import Topics
 from barnabas.spark.tables.opening import open_table
 from barnabas.spark.tables.options import TableOptions, parse
 from barnabas.spark.tables.schema import from_spark
@@ -134,7 +134,7 @@ def planned(table: Table, schema: StructType) -> WriteJob:
     state = table.state()
     topics = Topics(table.options.kafka)
     try:
-        check_ids(state.topics, topics.ids(list(state.topics)), table.name)
+        state = table.current_state(state, topics.ids(list(state.topics)))
     finally:
         topics.close()
     return table.job(rows, state)

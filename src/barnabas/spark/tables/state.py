@@ -106,6 +106,8 @@ class TableState:
     """By owner."""
     topics: dict[str, str] = field(default_factory=dict)
     """The id of each topic, where it was known."""
+    recreated: frozenset[str] = frozenset()
+    """Topics of which the table also has rows that a deleted topic of the same name held."""
     commits: int = 0
 
     def has(self, writer: str, batch: int) -> bool:
@@ -129,6 +131,19 @@ class TableState:
             for owner, coverage in self.coverage.items()
             if any(partition.topic == topic for partition in coverage)
         }
+
+    def without_topic(self, topic: str) -> TableState:
+        """For a topic that was created again: its offsets begin anew, and the rows of the deleted one stay."""
+        coverage = {
+            owner: {partition: found for partition, found in items.items() if partition.topic != topic}
+            for owner, items in self.coverage.items()
+        }
+        return replace(
+            self,
+            coverage={owner: items for owner, items in coverage.items() if items},
+            topics={name: topic_id for name, topic_id in self.topics.items() if name != topic},
+            recreated=self.recreated | {topic},
+        )
 
     def ends(self) -> dict[TopicPartition, int]:
         return {partition: intervals[-1].end for partition, intervals in self.total().items() if intervals}
@@ -179,6 +194,7 @@ def dump_state(state: TableState) -> str:
             "coverage": {name: _dump_coverage(item) for name, item in state.coverage.items()},
             "scopes": {name: [item.application, int(item.is_apart)] for name, item in state.scopes.items()},
             "topics": state.topics,
+            "recreated": sorted(state.recreated),
         },
         separators=(",", ":"),
     )
@@ -200,6 +216,7 @@ def load_state(text: str) -> TableState:
         coverage=coverage,
         scopes={name: scope for name, scope in scopes.items() if name in coverage},
         topics=found["topics"],
+        recreated=frozenset(found.get("recreated", ())),
     )
 
 
