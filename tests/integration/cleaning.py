@@ -10,9 +10,9 @@ from tests.reliability.raw import wait_until
 
 def is_clean(broker: EmbeddedBroker, topic: str) -> Callable[[], bool]:
     """Whether the log has been cleaned up to its active segment."""
-    node = broker._node
-    assert node is not None
-    wait_until(lambda: node._compaction is not None, "the cleaner was not started")
+    assert broker._server is not None
+    node = broker._server.node
+    wait_until(lambda: node.compaction is not None, "the cleaner was not started")
     partition = node.broker.partitions.get(topic, 0)
     assert partition is not None
     log = partition.log

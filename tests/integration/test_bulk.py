@@ -23,8 +23,8 @@ def broker() -> Iterator[EmbeddedBroker]:
 
 @pytest.fixture
 def limits(broker: EmbeddedBroker) -> ConnectionLimits:
-    assert broker._node is not None
-    return broker._node._limits
+    assert broker._server is not None
+    return broker._server.limits
 
 
 def test_a_buffer_widens_while_whole_frames_fill_it(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from barnabas.app import reconfiguration
+from barnabas.app import connection_limits
 from barnabas.testing import EmbeddedBroker
 from tests.reliability.raw import Raw, wait_until
 
@@ -31,8 +31,8 @@ def alter(broker: EmbeddedBroker, key: str, value: str | None) -> None:
 
 
 def test_a_limit_of_connections_holds_at_once_and_after_a_restart(tmp_path: Path, broker: EmbeddedBroker) -> None:
-    assert broker._node is not None
-    limits = broker._node._limits
+    assert broker._server is not None
+    limits = broker._server.limits
     assert limits.max_connections_per_ip == UNLIMITED
     alter(broker, "max.connections.per.ip", "3")
     assert limits.max_connections_per_ip == 3
@@ -43,16 +43,16 @@ def test_a_limit_of_connections_holds_at_once_and_after_a_restart(tmp_path: Path
         assert four.is_closed()
     broker.stop()
     with EmbeddedBroker(data=str(tmp_path)) as again:
-        assert again._node is not None
-        assert again._node._limits.max_connections_per_ip == 3
+        assert again._server is not None
+        assert again._server.limits.max_connections_per_ip == 3
         alter(again, "max.connections.per.ip", None)
-        assert again._node._limits.max_connections_per_ip == UNLIMITED
+        assert again._server.limits.max_connections_per_ip == UNLIMITED
 
 
 def test_names_of_hosts_are_looked_up_beside_the_loop(broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert broker._node is not None
-    limits, answer, done = broker._node._limits, threading.Event(), threading.Event()
-    real = reconfiguration.limits_by_address
+    assert broker._server is not None
+    limits, answer, done = broker._server.limits, threading.Event(), threading.Event()
+    real = connection_limits.limits_by_address
 
     def look_up(overrides: str) -> dict[str, int]:
         if overrides.startswith("slow"):
@@ -61,7 +61,7 @@ def test_names_of_hosts_are_looked_up_beside_the_loop(broker: EmbeddedBroker, mo
             return {"127.0.0.9": 9}
         return real(overrides)
 
-    monkeypatch.setattr(reconfiguration, "limits_by_address", look_up)
+    monkeypatch.setattr(connection_limits, "limits_by_address", look_up)
     alter(broker, "max.connections.per.ip.overrides", "slow.invalid:9")  # answered while it is looked up
     assert limits.max_connections_per_ip_overrides == {}
     alter(broker, "max.connections.per.ip.overrides", "127.0.0.1:55")
@@ -74,13 +74,13 @@ def test_names_of_hosts_are_looked_up_beside_the_loop(broker: EmbeddedBroker, mo
 
 
 def test_the_cleaner_obeys(broker: EmbeddedBroker) -> None:
-    node = broker._node
-    assert node is not None
-    wait_until(lambda: node._compaction is not None, "a cleaner")
+    assert broker._server is not None
+    node = broker._server.node
+    wait_until(lambda: node.compaction is not None, "a cleaner")
     alter(broker, "log.cleaner.backoff.ms", "123")
     alter(broker, "log.cleaner.io.max.bytes.per.second", "1000000")
-    assert node._compaction.cleaner._limits.backoff_ms == 123
-    assert node._compaction._throttle._seconds_per_byte == 1e-6
+    assert node.compaction.cleaner._limits.backoff_ms == 123
+    assert node.compaction._throttle._seconds_per_byte == 1e-6
     resource = ConfigResource(ResourceType.BROKER, "1")
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     entry = admin.describe_configs([resource])[resource].result(60)["log.cleaner.backoff.ms"]
@@ -88,13 +88,13 @@ def test_the_cleaner_obeys(broker: EmbeddedBroker) -> None:
 
 
 def test_the_memory_of_silent_producers(broker: EmbeddedBroker) -> None:
-    node = broker._node
-    assert node is not None
+    assert broker._server is not None
+    node = broker._server.node
     with Raw(broker.port) as raw:
         raw.create("before")
         alter(broker, "producer.id.expiration.ms", "5000")
         raw.create("after")
-    assert {log.producer_id_expiration_ms for log in node._logs} == {5000}
+    assert {log.producer_id_expiration_ms for log in node.logs} == {5000}
 
 
 def test_settings_of_kafka_that_mean_nothing_here_are_taken(broker: EmbeddedBroker) -> None:

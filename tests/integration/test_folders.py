@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.app.errors import StartError
+from barnabas.model.errors import StartError
 from barnabas.testing import EmbeddedBroker
 from tests.reliability.raw import Raw, batch
 

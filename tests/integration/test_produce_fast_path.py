@@ -38,8 +38,8 @@ def request_for(raw: Raw, topic: str, records: bytes, acks: int = 1) -> ProduceR
 
 
 def known_prefixes(broker: EmbeddedBroker) -> int:
-    assert broker._node is not None
-    sessions = [connection._session for connection in broker._node._limits.open]
+    assert broker._server is not None
+    sessions = [connection._session for connection in broker._server.limits.open]
     paths = [session._familiar.fast_path for session in sessions if session._familiar is not None]
     return sum(len(path._known) for path in paths if path is not None)
 

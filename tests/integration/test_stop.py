@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.app.node import Node
+from barnabas.app.server import Server
 from barnabas.client.wire import Client
 from barnabas.testing import EmbeddedBroker
 from barnabas.wire.api.broker_heartbeat import BrokerHeartbeatRequest
@@ -20,21 +20,21 @@ from barnabas.wire.api.produce import ProduceResponse
 from tests.reliability.raw import Raw, batch, produce_request, wait_until
 
 
-def node_of(broker: EmbeddedBroker) -> Node:
-    node = broker._node
-    assert node is not None
-    return node
+def server_of(broker: EmbeddedBroker) -> Server:
+    assert broker._server is not None
+    return broker._server
 
 
 def test_connections_end_before_the_broker_is_fenced() -> None:
     broker = EmbeddedBroker().start()
-    node, applied = node_of(broker), []
+    server, applied = server_of(broker), []
+    node = server.node
     apply = node.broker.apply
 
     def note(delta: object, image: object) -> None:
         apply(delta, image)  # type: ignore[arg-type]
         me = node.broker.image.brokers[node.settings.id]
-        applied.append((me.in_controlled_shutdown, me.fenced, len(node._limits.open)))
+        applied.append((me.in_controlled_shutdown, me.fenced, len(server.limits.open)))
 
     node.broker.apply = note  # type: ignore[method-assign]
     with Client(broker.bootstrap_servers) as client:
@@ -50,18 +50,19 @@ def test_what_was_appended_is_acknowledged_before_leadership_goes(
     broker = EmbeddedBroker(data=str(tmp_path), settings={"barnabas.durable": True}).start()
     with Raw(broker.port) as raw:
         raw.create("t")
-        node, held = node_of(broker), Held()
+        server, held = server_of(broker), Held()
+        node = server.node
         monkeypatch.setattr(node.broker.partitions.get("t", 0), "_disk", held)
         raw.send(produce_request("t", batch(b"before the stop")), 9)
         wait_until(lambda: held.syncs, "the flush is under way")
-        halt = node.listeners[0].halt
+        halt = server.listeners[0].halt
 
         def halted() -> None:
             halt()
             raw.send(produce_request("t", batch(b"too late")), 9)
-            node._loop.call_later(0.01, held.go_on, node._disk)
+            server._loop.call_later(0.01, held.go_on, server.node._disk)
 
-        monkeypatch.setattr(node.listeners[0], "halt", halted)
+        monkeypatch.setattr(server.listeners[0], "halt", halted)
         broker.stop()
         _, reply = raw.receive(ProduceResponse, 9)
         (answer,) = reply.responses[0].partition_responses
@@ -89,20 +90,21 @@ class Held:
 
 def test_a_fenced_broker_that_is_asked_names_itself() -> None:
     with EmbeddedBroker() as broker, Client(broker.bootstrap_servers) as client:
-        fence(node_of(broker))
+        fence(server_of(broker))
         answer = client.call(MetadataRequest(topics=None), MetadataResponse)
         assert [(each.node_id, each.host, each.port) for each in answer.brokers] == [(1, broker.host, broker.port)]
 
 
-def fence(node: Node) -> None:
+def fence(server: Server) -> None:
     """As a controller does that has not heard of the broker for too long."""
+    node = server.node
     done = threading.Event()
     request = BrokerHeartbeatRequest(
-        broker_id=node.settings.id,
+        broker_id=server.settings.id,
         broker_epoch=node.broker_epoch,
         current_metadata_offset=node.controller.committed.next_offset,
         want_fence=True,
     )
-    node._loop.call_soon_threadsafe(node.controller.submit, request, lambda _: done.set())
+    server._loop.call_soon_threadsafe(node.broker.to_controller, request, lambda _: done.set())
     assert done.wait(60)
     assert node.broker.image.brokers[node.settings.id].fenced

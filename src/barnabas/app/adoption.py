@@ -13,16 +13,15 @@ from collections.abc import Iterator
 
 from msgspec import Struct, field
 
-from barnabas.app import format as formatting
-from barnabas.app.errors import StartError
 from barnabas.app.program import program
 from barnabas.core.metadata.delta import MetadataDelta
 from barnabas.core.metadata.image import EMPTY_IMAGE, TOPIC_RESOURCE, MetadataImage
 from barnabas.core.metadata.records import UnknownRecord
 from barnabas.core.raft.machine import Voter
-from barnabas.model.errors import InvariantBroken
+from barnabas.model.errors import InvariantBroken, StartError
 from barnabas.model.ids import METADATA_TOPIC, OFFSETS_TOPIC, TopicPartition, Uuid, uuid_text
 from barnabas.model.ports import Disk, DiskError, FileMissing
+from barnabas.node import format as formatting
 from barnabas.runtime import metadata_snapshot
 from barnabas.runtime.metadata_snapshot import CorruptSnapshot as CorruptMetadata
 from barnabas.runtime.raft_driver import QUORUM_STATE, Loaded, read_stored_epoch

@@ -1,4 +1,4 @@
-"""Puts a node together from loaded settings: the disk, the limits, the loop."""
+"""Puts a server together from loaded settings: the disk, the limits, the loop."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from barnabas.app import limits
-from barnabas.app.node import Node, Report
+from barnabas.app.server import Server
 from barnabas.app.settings_loader import LoadedSettings
+from barnabas.node.node import Report
 
 
 def assemble(
@@ -18,10 +19,10 @@ def assemble(
     memory: bool,
     report: Report,
     on_failure: Callable[[str], None],
-) -> Node:
+) -> Server:
     settings = loaded.settings
     files, connections = limits.shares(settings.open_files)
-    return Node(
+    return Server(
         settings=settings,
         static_settings=loaded.texts,
         disk=_disk(loop, memory=memory, files=files, portable=settings.portable),

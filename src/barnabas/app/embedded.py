@@ -12,12 +12,12 @@ from types import TracebackType
 from typing import Self
 
 from barnabas.app.assembly import assemble
-from barnabas.app.errors import StartError
 from barnabas.app.listeners import Address
 from barnabas.app.logs import silent
 from barnabas.app.loops import new_event_loop
-from barnabas.app.node import Node
+from barnabas.app.server import Server
 from barnabas.app.settings_loader import load
+from barnabas.model.errors import StartError
 
 START_TIMEOUT_S = 120.0
 """For what hangs: a start takes milliseconds, and many seconds on a machine that is busy with other things."""
@@ -50,15 +50,15 @@ class EmbeddedBroker:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended: asyncio.Future[bool] | None = None
-        self._node: Node | None = None
+        self._server: Server | None = None
 
     # What tests use
 
     @property
     def bootstrap_servers(self) -> str:
         """``host:port`` of the first listener."""
-        node = self._running()
-        return str(node.bound[0].address)
+        server = self._running()
+        return str(server.bound[0].address)
 
     @property
     def host(self) -> str:
@@ -130,15 +130,15 @@ class EmbeddedBroker:
             return
         try:
             self._ended = loop.create_future()
-            node = assemble(loaded, loop=loop, memory=self.data is None, report=silent, on_failure=self._failed)
-            loop.run_until_complete(node.start())
-            self._node = node
+            server = assemble(loaded, loop=loop, memory=self.data is None, report=silent, on_failure=self._failed)
+            loop.run_until_complete(server.start())
+            self._server = server
             self._ready.set()
             clean = loop.run_until_complete(self._ended)
             if clean:
-                loop.run_until_complete(node.stop())
+                loop.run_until_complete(server.stop())
             else:
-                node.abort()
+                server.abort()
         except BaseException as problem:
             self._problem = problem
         finally:
@@ -163,7 +163,7 @@ class EmbeddedBroker:
         if thread.is_alive():
             loop.call_soon_threadsafe(end)
             thread.join()
-        self._node = None
+        self._server = None
         if self._problem is not None:
             raise self._problem
 
@@ -172,10 +172,10 @@ class EmbeddedBroker:
             shutil.rmtree(self._temporary, ignore_errors=True)
             self._temporary = None
 
-    def _running(self) -> Node:
-        if self._node is None:
+    def _running(self) -> Server:
+        if self._server is None:
             raise RuntimeError("the embedded broker is not running: use it as a context manager, or call start()")
-        return self._node
+        return self._server
 
 
 def _text(value: object) -> str:

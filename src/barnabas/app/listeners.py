@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from barnabas.app.errors import StartError
 from barnabas.core.metadata.image import Endpoint
 from barnabas.model.broker_settings import BrokerSettings
+from barnabas.model.errors import StartError
 
 _LISTENER = re.compile(r"([A-Za-z0-9_\-]+)://(\[[0-9a-fA-F:.%]*\]|[^:/\[\]]*):(\d{1,5})")
 _WILDCARDS = ("0.0.0.0", "::", "")
@@ -54,29 +54,32 @@ def parse(key: str, texts: Sequence[str]) -> list[Address]:
 
 
 def client_listeners(settings: BrokerSettings) -> list[Address]:
-    """Those that clients connect to; the controller's are not listened on with one node."""
-    protocols = dict(entry.upper().split(":", 1) for entry in settings.listener_security_protocol_map if ":" in entry)
+    """Those that clients connect to."""
     controllers = {name.upper() for name in settings.controller_listener_names}
     found = [address for address in parse("listeners", settings.listeners) if address.name not in controllers]
-    for address in found:
+    _check_protocols(settings, found)
+    if not found:
+        raise StartError("No listener for clients: set listeners, e.g. PLAINTEXT://127.0.0.1:9092.")
+    return found
+
+
+def _check_protocols(settings: BrokerSettings, addresses: Sequence[Address]) -> None:
+    protocols = dict(entry.upper().split(":", 1) for entry in settings.listener_security_protocol_map if ":" in entry)
+    for address in addresses:
         protocol = protocols.get(address.name, address.name)
         if protocol != "PLAINTEXT":
             raise StartError(
                 f"Listener {address.name} asks for {protocol}: this version speaks PLAINTEXT only. "
                 f"Use PLAINTEXT://…, or map the name with listener.security.protocol.map={address.name}:PLAINTEXT."
             )
-    if not found:
-        raise StartError("No listener for clients: set listeners, e.g. PLAINTEXT://127.0.0.1:9092.")
-    return found
 
 
-def controller_endpoint(settings: BrokerSettings) -> tuple[str, str, int]:
-    """What the voters record names. Nobody connects there while the quorum is one node."""
-    controllers = [name.upper() for name in settings.controller_listener_names]
-    for address in parse("listeners", settings.listeners):
-        if address.name in controllers:
-            return address.name, address.host or "localhost", address.port
-    return (controllers or ["CONTROLLER"])[0], "localhost", 9093
+def controller_endpoint(settings: BrokerSettings, bound: BoundListener | None) -> tuple[str, str, int]:
+    """What the voters record names: where the controller listens, or would if ``listeners`` named it."""
+    if bound is not None:
+        return bound.address.name, bound.address.host or "localhost", bound.address.port
+    names = [name.upper() for name in settings.controller_listener_names]
+    return (names or ["CONTROLLER"])[0], "localhost", 9093
 
 
 def is_loopback(host: str) -> bool:
@@ -132,6 +135,16 @@ def _bind(address: Address, told: Address | None) -> BoundListener:
             f"advertised.listeners gives {told.host or 'no host'} for {told.name}: clients need a real address."
         )
     return BoundListener(actual, Endpoint(address.name, told.host, told.port or port), sock)
+
+
+def bind_controller(settings: BrokerSettings) -> BoundListener | None:
+    """The listener for other nodes and for clients of the controller (KIP-919), where ``listeners`` names it."""
+    controllers = {name.upper() for name in settings.controller_listener_names}
+    wanted = [address for address in parse("listeners", settings.listeners) if address.name in controllers][:1]
+    _check_protocols(settings, wanted)
+    for address in wanted:
+        return _bind(address, Address(address.name, address.host or "localhost", address.port))
+    return None
 
 
 def listen(bound: BoundListener, backlog: int) -> None:

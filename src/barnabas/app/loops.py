@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from barnabas.app.errors import StartError
+from barnabas.model.errors import StartError
 
 
 def new_event_loop(choice: str = "auto") -> asyncio.AbstractEventLoop:

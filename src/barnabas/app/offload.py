@@ -33,9 +33,9 @@ class Worker:
         with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(then, problem)
 
-    def sleep(self, seconds: float) -> None:
-        """For the work: ends early when the worker is closed."""
-        self._closing.wait(seconds)
+    def throttle(self, bytes_per_second: float) -> Throttle:
+        """Its sleep ends early when the worker is closed."""
+        return Throttle(self._closing.wait, bytes_per_second)
 
     def close(self) -> None:
         """Waits for the work under way."""
@@ -55,7 +55,7 @@ class Throttle:
     for the interpreter for five milliseconds each time, and one that only lets go of it mostly gets it back first.
     """
 
-    def __init__(self, sleep: Callable[[float], None], bytes_per_second: float) -> None:
+    def __init__(self, sleep: Callable[[float], object], bytes_per_second: float) -> None:
         self._sleep = sleep
         self._free_at = 0.0
         self._breathed_at = 0.0
@@ -64,9 +64,9 @@ class Throttle:
     def limit(self, bytes_per_second: float) -> None:
         self._seconds_per_byte = 1 / bytes_per_second
 
-    def __call__(self, size: int) -> None:
+    def __call__(self, size_bytes: int) -> None:
         now = time.monotonic()
-        self._free_at = max(self._free_at, now) + size * self._seconds_per_byte
+        self._free_at = max(self._free_at, now) + size_bytes * self._seconds_per_byte
         if self._free_at - now >= 0.001:
             self._sleep(self._free_at - now)
         elif now - self._breathed_at >= BREATHE_EVERY_S:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from barnabas.app.errors import StartError
 from barnabas.model import kafka_settings
 from barnabas.model.broker_settings import TIME_ALIASES, BrokerSettings, all_broker_settings, canonical
+from barnabas.model.errors import StartError
 from barnabas.model.settings import InvalidSetting
 
 ENVIRONMENT_PREFIX = "BARNABAS_"

@@ -2,32 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import NamedTuple
-
 from barnabas.broker.context import Broker
-from barnabas.runtime.pipeline import Api, Loaded
-from barnabas.wire.catalogue import APIS
-
-PRODUCE_KEY = 0
-
-
-class ServedApi(NamedTuple):
-    key: int
-    min_version: int
-    max_version: int
-    module: str
-    """Of both the handler and the messages."""
-    advertised_min_version: int = -1
-
-    @property
-    def name(self) -> str:
-        return APIS[self.key]
-
-    @property
-    def lowest_advertised(self) -> int:
-        return self.min_version if self.advertised_min_version < 0 else self.advertised_min_version
-
+from barnabas.runtime.pipeline import Api
+from barnabas.runtime.served_apis import ServedApi, make_table
+from barnabas.runtime.served_apis import advertised as _advertised
 
 SERVED = (
     ServedApi(0, 3, 13, "produce", advertised_min_version=0),
@@ -65,32 +43,8 @@ SERVED = (
 
 
 def advertised() -> list[tuple[int, int, int]]:
-    return [(api.key, api.lowest_advertised, api.max_version) for api in SERVED]
+    return _advertised(SERVED)
 
 
 def table(broker: Broker) -> dict[int, Api]:
-    return {served.key: _api(served, broker) for served in SERVED}
-
-
-def _api(served: ServedApi, broker: Broker) -> Api:
-    return Api(
-        key=served.key,
-        name=served.name,
-        min_version=served.min_version,
-        max_version=served.max_version,
-        load=lambda: _load(served, broker),
-        is_pipelined=served.key == PRODUCE_KEY,
-    )
-
-
-def _load(served: ServedApi, broker: Broker) -> Loaded:
-    messages = import_module(f"barnabas.wire.api.{served.module}")
-    handler = import_module(f"barnabas.broker.handlers.{served.module}")
-    request, handle = getattr(messages, f"{served.name}Request"), handler.handle
-    if served.key != PRODUCE_KEY:
-        return Loaded(request, lambda exchange, message: handle(broker, exchange, message))
-    return Loaded(
-        request,
-        lambda exchange, message: handle(broker, exchange, message),
-        lambda version: handler.fast_path(broker, version),
-    )
+    return make_table(SERVED, "barnabas.broker.handlers", broker)

@@ -10,7 +10,7 @@ from barnabas.core.metadata.image import EMPTY_IMAGE, BrokerImage, Endpoint, Met
 from barnabas.model.broker_settings import BrokerSettings
 from barnabas.model.errors import ApiError
 from barnabas.model.ids import OFFSETS_TOPIC
-from barnabas.model.ports import Clock, Random
+from barnabas.model.ports import Clock, Random, Transport
 from barnabas.runtime.partitions import LocalPartitions
 from barnabas.wire.schema import Message
 
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 Then = Callable[[Any], None]
 """Takes a response, or the ApiError that stands for it."""
+
+
+CONTROLLER_TIMEOUT_MS = 30_000
+"""How long the controller may take to decide; a full disk can hold it up until there is room."""
 
 
 class Broker:
@@ -33,8 +37,8 @@ class Broker:
         make_groups: Callable[[], GroupCoordinator],
         clock: Clock,
         random: Random,
-        to_controller: Callable[[Message, Then], None],
-        describe_quorum: Callable[[], Any],
+        transport: Transport,
+        controller_id: Callable[[], int],
         describe_directories: Callable[[], list[Any]],
         served: Callable[[], list[tuple[int, int, int]]],
     ) -> None:
@@ -47,8 +51,8 @@ class Broker:
         self._groups: GroupCoordinator | None = None
         self.clock = clock
         self.image: MetadataImage = EMPTY_IMAGE
-        self.to_controller = to_controller
-        self.describe_quorum = describe_quorum
+        self._transport = transport
+        self._controller_id = controller_id
         self.describe_directories = describe_directories
         self.served = served
         """(key, lowest, highest version) of each API that is advertised."""
@@ -80,6 +84,10 @@ class Broker:
     @property
     def has_groups(self) -> bool:
         return self._groups is not None
+
+    def to_controller(self, request: Message, then: Then, version: int | None = None) -> None:
+        """``then`` gets the response, or the ApiError that stands for it."""
+        self._transport.send(self._controller_id(), request, CONTROLLER_TIMEOUT_MS, then, version=version)
 
     def endpoint(self, node_id: int, listener: str) -> Endpoint | None:
         broker = self.image.brokers.get(node_id)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from barnabas.broker.context import Broker
 from barnabas.model.errors import ApiError
 from barnabas.runtime.pipeline import Request
+from barnabas.runtime.refusals import refusal_of
 from barnabas.wire.schema import Message
 
-M = TypeVar("M", bound=Message)
 
-
-def forward(broker: Broker, exchange: Request, request: M, failed: Callable[[M, ApiError], Message]) -> None:
-    """``failed`` makes the response for when the controller could not decide at all."""
+def forward(broker: Broker, exchange: Request, request: Message) -> None:
+    """In the client's own version: a later one may have no place for what it asks."""
 
     def answered(response: Any) -> None:
-        exchange.reply(failed(request, response) if isinstance(response, ApiError) else response)
+        exchange.reply(refusal_of(request, response) if isinstance(response, ApiError) else response)
 
-    broker.to_controller(request, answered)
+    broker.to_controller(request, answered, exchange.version)

@@ -205,3 +205,7 @@ def invariant(holds: object, message: str) -> None:
     """Checked always; ``python -O`` strips assert statements."""
     if not holds:
         raise InvariantBroken(message)
+
+
+class StartError(Exception):
+    """Why a node cannot start, in one sentence that a person can act upon: ends ``barnabas serve`` with exit code 2."""

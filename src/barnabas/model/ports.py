@@ -7,7 +7,7 @@ the same shape, so that one seed replays any failure and minutes of cluster life
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
 
@@ -135,6 +135,19 @@ class Clock(Protocol):
 
     def call_at(self, deadline_ms: int, callback: Callable[[], None]) -> Timer:
         """Calls back on the loop once ``monotonic_ms()`` has reached the deadline."""
+
+
+class Transport(Protocol):
+    """Requests to other nodes, and to this one. Callbacks come on the loop."""
+
+    def send(
+        self, node_id: int, request: Any, timeout_ms: int, then: Callable[[Any], None], *, version: int | None = None
+    ) -> None:
+        """``then`` gets the response, or an ApiError: NETWORK_EXCEPTION, REQUEST_TIMED_OUT, UNSUPPORTED_VERSION.
+
+        The request goes in ``version``, or in the highest that both sides know. It may have been carried out whatever
+        the error says.
+        """
 
 
 class Offload(Protocol):

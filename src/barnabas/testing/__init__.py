@@ -14,6 +14,6 @@ installed package; override ``barnabas_settings`` and ``barnabas_session_setting
 from __future__ import annotations
 
 from barnabas.app.embedded import EmbeddedBroker
-from barnabas.app.errors import StartError
+from barnabas.model.errors import StartError
 
 __all__ = ["EmbeddedBroker", "StartError"]

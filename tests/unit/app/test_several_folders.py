@@ -52,8 +52,9 @@ def test_a_folder_that_fails_goes_offline_and_the_rest_serve_on(tmp_path: Path) 
 
 def fail(broker: EmbeddedBroker, partition: int) -> None:
     """As a failed fsync would; only the disk can make one, so the log is told directly, on the broker's loop."""
-    node, loop = broker._node, broker._loop
-    assert node is not None
+    server, loop = broker._server, broker._loop
+    assert server is not None
+    node = server.node
     assert isinstance(loop, asyncio.AbstractEventLoop)
     done = threading.Event()
 

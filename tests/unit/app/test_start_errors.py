@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.app.folders import unusable
 from barnabas.app.listeners import Address, cannot_listen
 from barnabas.model.ports import DiskError
+from barnabas.node.folders import unusable
 from tests.unit.app.command_line import COMMAND, run
 
 

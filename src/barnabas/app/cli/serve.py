@@ -13,8 +13,8 @@ from typing import Any
 import click
 
 from barnabas.app.cli.output import discard_output
-from barnabas.app.errors import StartError
 from barnabas.app.program import activation, program
+from barnabas.model.errors import StartError
 
 EXAMPLES = """
 \b
@@ -132,21 +132,21 @@ async def _serve(loop: asyncio.AbstractEventLoop, loaded: Any, *, memory: bool) 
     report = Report()
     if loaded.ignored:
         report("settings without effect here", settings=", ".join(loaded.ignored))
-    node = assemble(loaded, loop=loop, memory=memory, report=report, on_failure=end)
+    server = assemble(loaded, loop=loop, memory=memory, report=report, on_failure=end)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end, None)
-    await node.start()
+    await server.start()
     gc.freeze()
     gc.enable()
-    _announce(node, memory=memory)
+    _announce(server, memory=memory)
     loop.call_later(LOAD_DELAY_S, report.load)
     failure = await ended
     if failure is not None:
         _say(f"barnabas: {failure}", err=True)
-        node.abort()
+        server.abort()
         return 1
     _say("stopping")
-    if not await node.stop():
+    if not await server.stop():
         _say("barnabas: Stopped, but the disk did not let it be clean: the next start checks the logs.", err=True)
         return 1
     _say("stopped cleanly")
@@ -161,12 +161,12 @@ def _say(text: str, *, err: bool = False) -> None:
         discard_output()
 
 
-def _announce(node: Any, *, memory: bool) -> None:
-    from barnabas.app.description import promise  # noqa: PLC0415
+def _announce(server: Any, *, memory: bool) -> None:
     from barnabas.app.listeners import Address, is_loopback  # noqa: PLC0415
+    from barnabas.node.description import promise  # noqa: PLC0415
     from barnabas.wire import walk  # noqa: PLC0415
 
-    for bound in node.bound:
+    for bound in server.bound:
         _say(f"listening on {bound.address}")
         if not is_loopback(bound.address.host):
             _say(
@@ -174,15 +174,15 @@ def _announce(node: Any, *, memory: bool) -> None:
                 "encryption yet: anyone who reaches it can read, write and delete everything.",
                 err=True,
             )
-    first = node.bound[0].advertised
+    first = server.bound[0].advertised
     address = Address(first.name, first.host, first.port)
-    place = "memory" if memory else ", ".join(os.path.abspath(path) for path in node.settings.data_directories)
+    place = "memory" if memory else ", ".join(os.path.abspath(path) for path in server.settings.data_directories)
     checks = {"header": "headers only", "all": "every record"}.get(
-        node.settings.validation, "every uncompressed record"
+        server.settings.validation, "every uncompressed record"
     )
     how = "native code" if walk.NATIVE else "Python: slow, install a C compiler and reinstall"
     _say(f"data in      {place}")
-    _say(f"durability   {promise(node.settings, node.broker.static_settings, memory=memory)}")
+    _say(f"durability   {promise(server.settings, server.node.broker.static_settings, memory=memory)}")
     _say(f"validation   {checks} ({how})")
     _say(f"first message: {program()} produce hello --message 'hi there' -b {address}")
     script = activation()

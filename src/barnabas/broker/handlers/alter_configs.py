@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from barnabas.broker.context import Broker
 from barnabas.broker.forwarding import forward
-from barnabas.model.errors import ApiError
 from barnabas.runtime.pipeline import Request
-from barnabas.wire.api.alter_configs import AlterConfigsRequest, AlterConfigsResourceResponse, AlterConfigsResponse
+from barnabas.wire.api.alter_configs import AlterConfigsRequest
 
 
 def handle(broker: Broker, exchange: Request, request: AlterConfigsRequest) -> None:
-    forward(broker, exchange, request, _failed)
-
-
-def _failed(request: AlterConfigsRequest, problem: ApiError) -> AlterConfigsResponse:
-    responses = [
-        AlterConfigsResourceResponse(problem.code, problem.message, resource.resource_type, resource.resource_name)
-        for resource in request.resources
-    ]
-    return AlterConfigsResponse(responses=responses)
+    forward(broker, exchange, request)

@@ -4,22 +4,9 @@ from __future__ import annotations
 
 from barnabas.broker.context import Broker
 from barnabas.broker.forwarding import forward
-from barnabas.model.errors import ApiError
 from barnabas.runtime.pipeline import Request
-from barnabas.wire.api.incremental_alter_configs import (
-    AlterConfigsResourceResponse,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
+from barnabas.wire.api.incremental_alter_configs import IncrementalAlterConfigsRequest
 
 
 def handle(broker: Broker, exchange: Request, request: IncrementalAlterConfigsRequest) -> None:
-    forward(broker, exchange, request, _failed)
-
-
-def _failed(request: IncrementalAlterConfigsRequest, problem: ApiError) -> IncrementalAlterConfigsResponse:
-    responses = [
-        AlterConfigsResourceResponse(problem.code, problem.message, resource.resource_type, resource.resource_name)
-        for resource in request.resources
-    ]
-    return IncrementalAlterConfigsResponse(responses=responses)
+    forward(broker, exchange, request)

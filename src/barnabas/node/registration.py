@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.app.listeners import controller_endpoint
-from barnabas.broker.features import KNOWN_RANGES
+from barnabas.core.metadata.features import KNOWN_RANGES
 from barnabas.core.metadata.image import Endpoint
 from barnabas.model.broker_settings import BrokerSettings
 from barnabas.model.ids import Uuid
@@ -13,9 +12,9 @@ from barnabas.wire.api import broker_registration, controller_registration
 
 
 def of_controller(
-    settings: BrokerSettings, incarnation_id: Uuid
+    settings: BrokerSettings, incarnation_id: Uuid, endpoint: tuple[str, str, int]
 ) -> controller_registration.ControllerRegistrationRequest:
-    name, host, port = controller_endpoint(settings)
+    name, host, port = endpoint
     return controller_registration.ControllerRegistrationRequest(
         controller_id=settings.id,
         incarnation_id=incarnation_id,

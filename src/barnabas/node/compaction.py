@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any
 
-from barnabas.app.offload import Throttle, Worker
 from barnabas.model.broker_settings import BrokerSettings
 from barnabas.model.ports import Clock, Random
+from barnabas.node.ports import NodeDisk, Workers
 from barnabas.runtime.cleaner import Cleaner, CleanerLimits
 from barnabas.runtime.partition import Partition
 from barnabas.storage.log_directory import LogManager
@@ -21,15 +19,15 @@ class Compaction:
         settings: BrokerSettings,
         partitions: Iterable[Partition],
         logs: LogManager,
-        disk: Any,
-        loop: asyncio.AbstractEventLoop,
+        disk: NodeDisk,
+        workers: Workers,
         clock: Clock,
         random: Random,
         report: Callable[..., None],
     ) -> None:
-        self._worker = Worker(loop, "barnabas-cleaner")
+        self._worker = workers("barnabas-cleaner")
         self._disk = disk.for_thread()
-        self._throttle = Throttle(self._worker.sleep, settings.log_cleaner_io_max_bytes_per_second)
+        self._throttle = self._worker.throttle(settings.log_cleaner_io_max_bytes_per_second)
         self.cleaner = Cleaner(
             partitions=partitions,
             logs=logs,

@@ -1,4 +1,4 @@
-"""What a node tells of itself: its quorum, its data folders, its promise."""
+"""What a node says of itself: the state of its data folders, and its promise of durability."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from barnabas.core.raft.machine import Voter
 from barnabas.model.broker_settings import BrokerSettings
 from barnabas.model.errors import ErrorCode
 from barnabas.model.ports import DiskError
-from barnabas.runtime.raft_driver import RaftDriver
 from barnabas.storage.log_directory import LogDirectory
 
 
@@ -20,21 +18,6 @@ class DirectoryState(Struct, frozen=True):
     error_code: int
     total_bytes: int
     usable_bytes: int
-
-
-class QuorumState(Struct, frozen=True):
-    leader_id: int
-    raft_epoch: int
-    high_watermark: int
-    log_end_offset: int
-    voters: tuple[Voter, ...]
-
-
-def describe_quorum(driver: RaftDriver) -> QuorumState:
-    machine = driver.machine
-    return QuorumState(
-        machine.me.node_id, machine.raft_epoch, machine.high_watermark, driver.log_end_offset, machine.voters
-    )
 
 
 def describe_directories(disk: Any, directories: Iterable[LogDirectory]) -> list[DirectoryState]:

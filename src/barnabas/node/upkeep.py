@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
-from barnabas.app.snapshots import Snapshots
 from barnabas.broker.context import Broker
 from barnabas.model.broker_settings import BrokerSettings
 from barnabas.model.errors import ApiError
-from barnabas.model.ports import Clock, DiskError
+from barnabas.model.ports import Clock, DiskError, Timer
+from barnabas.node.snapshots import Snapshots
 from barnabas.runtime.partition import Partition
 from barnabas.storage.errors import LogOffline
 from barnabas.storage.log_directory import LogManager
 
-EVERY_S = 10.0
+EVERY_MS = 10_000
 
 
 class Upkeep:
@@ -25,14 +24,12 @@ class Upkeep:
         broker: Broker,
         logs: LogManager,
         snapshots: Snapshots,
-        loop: asyncio.AbstractEventLoop,
         clock: Clock,
         report: Callable[..., None],
     ) -> None:
         self._broker = broker
         self._logs = logs
         self._snapshots = snapshots
-        self._loop = loop
         self._clock = clock
         self._report = report
         self._retention_ms = settings.log_retention_check_interval_ms
@@ -43,7 +40,8 @@ class Upkeep:
         self._wait()
 
     def _wait(self) -> None:
-        self._timer = self._loop.call_later(min(EVERY_S, self._retention_ms / 1000), self._look)
+        delay_ms = min(EVERY_MS, self._retention_ms)
+        self._timer: Timer = self._clock.call_at(self._clock.monotonic_ms() + delay_ms, self._look)
 
     def stop(self) -> None:
         self._timer.cancel()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterable
 
-from barnabas.app.errors import StartError
+from barnabas.model.errors import StartError
 from barnabas.model.ports import DiskError
 from barnabas.storage.log_directory import DirectoryLocked, LogDirectory
 

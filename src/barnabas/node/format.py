@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from barnabas.broker.features import BOOTSTRAP_FEATURES
+from barnabas.core.metadata.features import BOOTSTRAP_FEATURES
 from barnabas.core.metadata.image import BROKER_RESOURCE, MetadataImage
 from barnabas.core.raft.machine import Voter
 from barnabas.model.ids import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition, Uuid, uuid_from_text, uuid_text

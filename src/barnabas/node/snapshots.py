@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Callable
-from typing import Any
 
-from barnabas.app.offload import Throttle, Worker
 from barnabas.controller.controller import Controller
 from barnabas.model.broker_settings import BrokerSettings
 from barnabas.model.ports import Clock
+from barnabas.node.ports import NodeDisk, Workers
 from barnabas.runtime.snapshotting import Snapshotter
 
 
@@ -20,14 +18,14 @@ class Snapshots:
         *,
         settings: BrokerSettings,
         controller: Controller,
-        disk: Any,
-        loop: asyncio.AbstractEventLoop,
+        disk: NodeDisk,
+        workers: Workers,
         clock: Clock,
         report: Callable[..., None],
     ) -> None:
-        self._worker = Worker(loop, "barnabas-snapshots")
+        self._worker = workers("barnabas-snapshots")
         self._disk = disk.for_thread()
-        throttle = Throttle(self._worker.sleep, math.inf)
+        throttle = self._worker.throttle(math.inf)
         self._snapshotter = Snapshotter(
             driver=controller.driver,
             committed=lambda: controller.committed,
