@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ from click.testing import CliRunner, Result
 from barnabas.app.cli import main, measuring
 from barnabas.app.cli.bench import Delivery
 from barnabas.app.cli.interrupts import Deferred, Interrupt
+from barnabas.app.cli.output import is_output_error
 from barnabas.client.wire import Client
 from barnabas.testing import EmbeddedBroker
 from tests.unit.app.command_line import COMMAND, run
@@ -66,6 +68,15 @@ def test_a_full_disk_is_one_sentence(
         )
     assert done.stderr == "Error: Cannot write to standard output: no space left on device.\n"
     assert done.returncode == 1
+
+
+def test_a_full_disk_elsewhere_is_not_taken_for_the_output() -> None:
+    def write_table() -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(OSError, match="No space left") as caught:
+        write_table()
+    assert not is_output_error(caught.value)
 
 
 @pytest.mark.parametrize("command", [["consume", "TOPIC"], ["wire", "list"]], ids=" ".join)

@@ -16,12 +16,19 @@ import click
 _KILO = 1024.0
 FOLDED_WIDTH = 12
 """A column of text is not made narrower."""
+_PRINTERS = ("click.", "rich.", "barnabas.app.cli.")
 _WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF})
 
 
 def is_output_error(error: BaseException) -> bool:
-    """Whether standard output could not be written to. Errors of files that we open carry their names."""
-    return isinstance(error, OSError) and error.errno in _WRITE_ERRORS and error.filename is None
+    """Whether standard output could not be written to: what was raised where we print, not by files or libraries."""
+    if not isinstance(error, OSError) or error.errno not in _WRITE_ERRORS or error.filename is not None:
+        return False
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    module = place.tb_frame.f_globals.get("__name__", "") if place is not None else ""
+    return module.startswith(_PRINTERS)
 
 
 def discard_output() -> None:
