@@ -17,7 +17,6 @@ from barnabas.client.wire import Client
 from barnabas.client.wire.admin import create_topic
 from barnabas.spark.pipelines.definitions import PipelineError, open_project
 from barnabas.spark.pipelines.project import ProjectExists, identifier, make
-from barnabas.spark.pipelines.running import lag_of
 from barnabas.testing import EmbeddedBroker
 from tests.spark.conftest import SOURCE, write
 
@@ -90,12 +89,6 @@ def test_a_project_is_found_from_below_and_its_faults_are_named(tmp_path: Path) 
     spec.write_text("- a list\n")
     with pytest.raises(PipelineError, match=r"spark-pipeline\.yml"):
         open_project(spec)
-
-
-def test_lag() -> None:
-    assert lag_of('{"t": {"0": 5, "1": 7}, "~": {"topics": {}}}', '{"t": {"0": 9, "1": 7, "2": 3}}') == 7
-    assert lag_of("12", "15") is None
-    assert lag_of(None, None) is None
 
 
 @pytest.mark.parametrize(

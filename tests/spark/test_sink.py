@@ -102,6 +102,13 @@ class TestBatch:
         save(spark.sql("select 'elsewhere' topic, 'v' value"), topic=topic)
         assert contents(client, topic) == [(None, b"v")]
 
+    def test_a_topic_that_is_not_there_is_created(
+        self, spark: SparkSession, client: Client, new_topic: Callable[[], str], save: Save
+    ) -> None:
+        created = new_topic()
+        save(spark.sql("select 'a' value"), topic=created)
+        assert contents(client, created) == [(None, b"a")]
+
     def test_what_was_read_can_be_written(
         self,
         reading: Reading,
@@ -141,9 +148,11 @@ class TestRefusals:
         with pytest.raises(Exception, match="column 'topic' is missing: add it, or set the option topic"):
             save(spark.sql("select 'a' value"))
 
-    def test_unknown_topic(self, spark: SparkSession, save: Save) -> None:
-        with pytest.raises(Exception, match="topic nowhere-at-all: there is no such topic"):
-            save(spark.sql("select 'a' value"), topic="nowhere-at-all")
+    def test_without_a_mode(self, spark: SparkSession, broker: EmbeddedBroker, topic: str) -> None:
+        """Spark refuses its default mode for every source in Python, before it asks the source; it names the remedy."""
+        writer = spark.sql("select 'a' value").write.format("barnabas").option("topic", topic)
+        with pytest.raises(Exception, match=r'cannot be written in the "ErrorIfExists" mode.*use .*the "Append"'):
+            writer.option("kafka.bootstrap.servers", broker.bootstrap_servers).save()
 
     def test_unknown_option(self, spark: SparkSession, topic: str, save: Save) -> None:
         with pytest.raises(Exception, match="tpoic is no option: topic"):

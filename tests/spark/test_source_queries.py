@@ -130,3 +130,18 @@ def test_a_stream_beside_a_batch_of_the_same_topic(
     streamed = table(reading.stream(subscribe=topic, startingOffsets="earliest"), tmp_path, "append", name)
     batch = reading.batch(subscribe=topic).collect()
     assert sorted(map(tuple, streamed), key=lambda row: row[3:5]) == sorted(map(tuple, batch), key=lambda row: row[3:5])
+
+
+def test_how_far_a_query_is_behind(reading: Reading, client: Client, topic: str, name: str, tmp_path: Path) -> None:
+    """The metrics of Spark's own Kafka source, from the progress of each batch."""
+    from barnabas.spark.lag import offsets_behind_latest
+
+    for partition in (0, 1):
+        write(client, topic, [order(number, "ann", 1, number) for number in range(20)], partition=partition)
+    rows = reading.stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=20)
+    writer = rows.writeStream.format("memory").queryName(name).option("checkpointLocation", str(tmp_path))
+    query = writer.trigger(availableNow=True).start()
+    assert query.awaitTermination(PATIENCE_S)
+    behind = [offsets_behind_latest(progress["sources"][0]) for progress in query.recentProgress]
+    assert [found["avgOffsetsBehindLatest"] for found in behind[:2]] == [10.0, 0.0]
+    assert set(behind[0]) == {"minOffsetsBehindLatest", "maxOffsetsBehindLatest", "avgOffsetsBehindLatest"}

@@ -129,7 +129,7 @@ class TopicWriter:
     def _encoder(self, topic: str) -> BatchEncoder:
         encoder = self._encoders.get(topic)
         if encoder is None:
-            partition_count = len(self._client.topic(topic).partitions)
+            partition_count = len(self._client.topic(topic, auto_create=True).partitions)
             encoder = self._encoders[topic] = BatchEncoder(
                 topic,
                 partition_count,

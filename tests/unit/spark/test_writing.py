@@ -119,9 +119,21 @@ def test_no_rows_ask_nobody() -> None:
     assert write_batches(options("127.0.0.1:1", "nothing"), [table([])]) == Counts()
 
 
-def test_unknown_topic(shared_broker: EmbeddedBroker) -> None:
-    with pytest.raises(BrokerError, match="topic missing-topic: there is no such topic"):
-        write_batches(options(shared_broker.bootstrap_servers, "missing-topic"), [table([b"a"])])
+def test_a_topic_is_created_where_the_broker_allows_it(
+    shared_broker: EmbeddedBroker, client: Client, new_topic: NewTopic
+) -> None:
+    """As Kafka's producers do, and Spark's own sink with them."""
+    topic = new_topic()
+    assert write_batches(options(shared_broker.bootstrap_servers, topic), [table([b"a"])]).rows == 1
+    assert len(client.topic(topic).partitions) >= 1
+
+
+def test_unknown_topic() -> None:
+    with (
+        EmbeddedBroker(settings={"auto.create.topics.enable": "false"}) as broker,
+        pytest.raises(BrokerError, match="topic missing-topic: there is no such topic"),
+    ):
+        write_batches(options(broker.bootstrap_servers, "missing-topic"), [table([b"a"])])
 
 
 def test_no_broker() -> None:
@@ -168,7 +180,7 @@ def test_a_producer_id_serves_many_tasks(shared_broker: EmbeddedBroker, client: 
     assert len({header.producer_id for header in headers}) == 1
     assert [header.base_sequence for header in headers] == [0, 10, 20, 30]
     with pytest.raises(BrokerError):
-        write_batches(options(shared_broker.bootstrap_servers, None), [table([b"a", b"b"], topic=[topic, "missing"])])
+        write_batches(options(shared_broker.bootstrap_servers, None), [table([b"a", b"b"], topic=[topic, "no/topic"])])
 
 
 class Breaking:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -11,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.errors import PySparkException, StreamingQueryException
 
+from barnabas.spark.lag import lag_of
 from barnabas.spark.pipelines.definitions import plain
-from barnabas.spark.pipelines.running import lag_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -152,13 +151,8 @@ class _Told:
             self._last = batch_id
             self.rows += rows
             self.batches += bool(rows)
-            lags = [lag_of(_json(source["endOffset"]), _json(source["latestOffset"])) for source in progress["sources"]]
+            lags = [lag_of(source) for source in progress["sources"]]
             self.lag = sum(lag or 0 for lag in lags) if None not in lags else None
             if self._on_batch and rows:
                 seconds = progress["durationMs"].get("triggerExecution", 0) / 1000
                 self._on_batch(BatchDone(batch_id, rows, seconds, self.lag))
-
-
-def _json(offset: object) -> str | None:
-    """An offset as its JSON: Spark gives it as text, or taken apart."""
-    return offset if isinstance(offset, str) or offset is None else json.dumps(offset)

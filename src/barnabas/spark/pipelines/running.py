@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 import warnings
@@ -14,6 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph, start_run
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from barnabas.spark.lag import lag_of
 from barnabas.spark.pipelines.definitions import PipelineError, Places, Project, plain, register
 from barnabas.spark.pipelines.project import METASTORE, WAREHOUSE
 from barnabas.spark.pipelines.telling import Choice, FlowEvent, FlowProgress, Outcome, Report
@@ -131,7 +131,7 @@ class _Listener(StreamingQueryListener):
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
         told = event.progress
         flow = str(told.name or told.id).rpartition(".")[2]
-        lags = [lag for source in told.sources if (lag := lag_of(source.endOffset, source.latestOffset)) is not None]
+        lags = [lag for source in told.sources if (lag := lag_of(source)) is not None]
         seconds = float(told.durationMs.get("triggerExecution", told.batchDuration)) / 1000
         progress = FlowProgress(flow, told.batchId, told.numInputRows, seconds, sum(lags) if lags else None)
         with self._changed:
@@ -152,17 +152,3 @@ class _Listener(StreamingQueryListener):
     def settle(self) -> None:
         with self._changed:
             self._changed.wait_for(lambda: not self._running, LISTENER_GRACE_S)
-
-
-def lag_of(end: str | None, latest: str | None) -> int | None:
-    """Records between two offsets of our source, as their JSON has them; None where they are not of that form."""
-    try:
-        reached, there = json.loads(end or ""), json.loads(latest or "")
-        return sum(
-            max(0, int(offset) - int(reached.get(topic, {}).get(partition, 0)))
-            for topic, partitions in there.items()
-            if topic != "~"
-            for partition, offset in partitions.items()
-        )
-    except (ValueError, AttributeError, TypeError):
-        return None
