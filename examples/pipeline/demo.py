@@ -62,12 +62,12 @@ def run(orders: int, folder: Path, master: str) -> None:
 def _queries(shop: Shop) -> None:
     step(
         "orders joined with their payments",
-        lambda: shop.to_table(shop.paid_orders(), "paid_orders").awaitTermination(),
+        lambda: shop.watch(shop.to_table(shop.paid_orders(), "paid_orders")),
     )
-    step("page speed by the minute", lambda: shop.to_table(shop.page_speed(), "page_speed").awaitTermination())
+    step("page speed by the minute", lambda: shop.watch(shop.to_table(shop.page_speed(), "page_speed")))
     step(
         "the state of every order, to a compacted topic",
-        lambda: shop.to_topic(shop.order_state(), "order-state").awaitTermination(),
+        lambda: shop.watch(shop.to_topic(shop.order_state(), "order-state")),
     )
     step("a snapshot of it", lambda: shop.snapshot("order-state", "order_snapshot"))
 

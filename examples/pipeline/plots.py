@@ -41,6 +41,8 @@ def _page_speed(rows: pa.Table, file: Path) -> Path:
     above.set_ylabel("clicks per second")
     below.set_ylabel("p99, ms")
     above.margins(y=0.2)
+    above.set_ylim(bottom=0)
+    below.set_ylim(bottom=0)
     above.legend(frameon=False, ncols=4, loc="upper left")
     below.xaxis.set_major_formatter(DateFormatter("%H:%M"))
     return _save(figure, file, "Clicks by page, minute by minute")
@@ -50,6 +52,7 @@ def _payment_delay(rows: pa.Table, file: Path) -> Path:
     figure, axes = plt.subplots(figsize=SIZE)
     seconds = [delay / 1000 for delay in rows["delay_ms"].to_pylist()]
     axes.hist(seconds, bins=60)
+    axes.set_xlim(left=0)
     axes.set_xlabel("seconds from order to payment")
     axes.set_ylabel("orders")
     return _save(figure, file, f"{len(seconds):,} paid orders")

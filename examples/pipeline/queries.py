@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
+from deltalake import write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
@@ -11,6 +13,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 ORDER = "order STRING, customer STRING, item STRING, amount DOUBLE, status STRING, time LONG"
 PAYMENT = "order STRING, amount DOUBLE, method STRING, time LONG"
 CLICK = "page STRING, took_ms DOUBLE, time LONG"
+
+PROGRESS_S = 2
 
 
 class Shop:
@@ -98,7 +102,10 @@ class Shop:
         )
 
     def snapshot(self, topic: str, name: str) -> int:
-        """A table of the latest value of each key of a topic, as it is now. How many there are."""
+        """A table of the latest value of each key of a topic, as it is now, in place of an earlier one. How many.
+
+        The sink only appends, so deltalake replaces the table: readers see the old snapshot or the new one.
+        """
         rows = (
             self._spark.read.format("barnabas")
             .option("kafka.bootstrap.servers", self._servers)
@@ -110,5 +117,23 @@ class Shop:
         state = last.select(
             f.col("key").cast("string").alias("order"), f.from_json(f.col("value").cast("string"), fields).alias("s")
         ).select("order", "s.*")
-        state.write.format("barnabas").option("tableFormat", "delta").mode("append").save(str(self.table(name)))
-        return state.count()
+        found = state.toArrow()
+        write_deltalake(str(self.table(name)), found, mode="overwrite")
+        return int(found.num_rows)
+
+    # How far they are
+
+    def watch(self, query: StreamingQuery) -> None:
+        """Waits for the query's end, and says every few seconds how far it is."""
+        began = time.monotonic()
+        while not query.awaitTermination(PROGRESS_S):
+            rows = sum(int(progress["numInputRows"]) for progress in query.recentProgress)
+            done, tasks = self._tasks()
+            running = f", {done} of {tasks} tasks done" if tasks else ""
+            message = str(query.status["message"]).lower()
+            print(f"  {time.monotonic() - began:.0f} s: {rows:,} rows read, {message}{running}", flush=True)
+
+    def _tasks(self) -> tuple[int, int]:
+        tracker = self._spark.sparkContext.statusTracker()
+        stages = [info for number in tracker.getActiveStageIds() if (info := tracker.getStageInfo(number)) is not None]
+        return sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)
