@@ -10,11 +10,13 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 from typing import Any, Self
 
 import click
 
+CANCEL_EVERY_S = 0.1
 INTERRUPTED = 130
 """The exit code, as shells have it for SIGINT."""
 
@@ -33,6 +35,7 @@ class Stopping:
         self.is_asked = False
         self._cancel: Callable[[], object] | None = None
         self._before: Any = None
+        self._ended = threading.Event()
 
     def __enter__(self) -> Self:
         self._before = signal.getsignal(signal.SIGINT)
@@ -40,6 +43,7 @@ class Stopping:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._ended.set()
         if _is_main_thread():
             signal.signal(signal.SIGINT, self._before)
 
@@ -57,7 +61,13 @@ class Stopping:
         self.is_asked = True
         click.echo("stopping", err=True)
         if self._cancel is not None:
-            threading.Thread(target=self._cancel, daemon=True).start()
+            threading.Thread(target=self._keep_cancelling, args=(self._cancel,), daemon=True).start()
+
+    def _keep_cancelling(self, cancel: Callable[[], object]) -> None:
+        """A job may begin right after all others were cancelled."""
+        with suppress(Exception):  # the session is gone
+            while not self._ended.wait(CANCEL_EVERY_S):
+                cancel()
 
 
 def _is_main_thread() -> bool:
