@@ -28,7 +28,8 @@ HOUR_S = 3600
 
 @pytest.mark.parametrize("table_format", FORMATS)
 def test_expiry_during_a_batch_leaves_its_files_alone(table_format: str, tmp_path: Path) -> None:
-    with made(table_format, tmp_path, expireAfter="1h") as table, made(table_format, tmp_path) as other:
+    with made(table_format, tmp_path) as table, made(table_format, tmp_path) as other:
+        with_options(table, expire_after_s=0.0)  # shorter than the option allows
         commit(table, [rows(range(10))], number=0)
         batch = written(other, [rows(range(10, 20))], number=1)
         table.compact()
