@@ -13,6 +13,7 @@ from typing import Protocol
 from barnabas.model.errors import invariant
 from barnabas.model.ids import METADATA_TOPIC, TopicPartition, Uuid, uuid_from_text
 from barnabas.model.ports import Disk, DiskError, Random
+from barnabas.model.settings import LONG_MAX
 from barnabas.model.topic_settings import TopicSettings
 from barnabas.storage import checkpoints
 from barnabas.storage.damage import Report, unheard
@@ -140,9 +141,22 @@ class LogDirectory:
             )
             log.cleaned_offset = cleaner_offsets.get(partition)
             log.parent_unsynced = log.flushed_offset == 0  # nobody has had reason to sync its folder's name
+            self._sync_recovered(log)
         if self.was_clean:
             self.disk.remove(f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}")
             self.disk.sync_directory(self.path)
+
+    def _sync_recovered(self, log: Log) -> None:
+        """What a crash left unsynced counts as durable only once it is synced; a start may wait for that.
+
+        Where there is no room for it, the first leader syncs it, and the high watermark waits.
+        """
+        settings = log.settings
+        if log.unflushed_messages and min(settings.flush_messages, settings.flush_ms) < LONG_MAX:
+            try:
+                log.flush()
+            except DiskError as problem:
+                self._report("what recovery found is not synced yet", partition=str(log.partition), reason=str(problem))
 
     def _read_topic_id(self, directory: str) -> Uuid | None:
         """None where a loss of power has left the file empty: nothing in that folder had been promised yet."""
