@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 LISTEN ?= 127.0.0.1:9092
 DATA ?= data
 
-.PHONY: run test spark quick lint types format clean dump conformance adopt demo-pipeline races
+.PHONY: run test spark quick lint types format clean dump conformance adopt demo-pipeline races simulate simulate-mutants
 
 run: $(VENV)/run.stamp  ## start a broker
 	@$(BIN)/barnabas serve --listen $(LISTEN) --data $(DATA)
@@ -36,6 +36,13 @@ adopt: $(VENV)/dev.stamp  ## Kafka's folders here, and ours in Kafka (Java, Mave
 SECONDS ?= 60
 races: $(VENV)/dev.stamp  ## flush, roll, retention, compaction and deletion in every order, simulated and real
 	@$(BIN)/python -m tests.reliability.races --seconds $(SECONDS)
+
+SEEDS ?= 1000
+simulate: $(VENV)/dev.stamp  ## whole nodes under the simulator: crashes, power cuts, disk faults, pauses, clock jumps
+	@$(BIN)/python -m tests.simulation.simulate --seeds $(SEEDS)
+
+simulate-mutants: $(VENV)/dev.stamp  ## planted bugs that the simulation must find
+	@$(BIN)/python -m tests.simulation.simulate --mutants
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .

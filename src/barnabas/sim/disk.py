@@ -162,6 +162,7 @@ class SimDisk:
         self.operations = 0  # counted so far; the first is number 1
         self.log: list[tuple[int, str, str]] = []  # (number, operation, path)
         self.is_slow = False  # syncs wait for release()
+        self.on_waiting: Callable[[], None] | None = None  # told of each sync that waits
         self._plan: dict[int, Fault] = {}
         self._next_of: dict[str, Fault] = {}
         self._dead = False
@@ -222,9 +223,7 @@ class SimDisk:
         self._durable = dict(self._files)
         self._folders = set(self._durable_folders)
         self._entries.clear()
-        self._waiting.clear()
-        self._plan.clear()
-        self._locked.clear()
+        self.kill()
         self._dead = False
 
     def kill(self) -> None:
@@ -391,6 +390,17 @@ class SimDisk:
         self._waiting.append(run)
         if not self.is_slow:
             self.release()
+        elif self.on_waiting is not None:
+            self.on_waiting()
+
+    # For a node
+
+    def for_thread(self) -> SimDisk:
+        return self
+
+    def close_thread(self) -> None: ...
+
+    def close(self) -> None: ...
 
     def free_bytes(self, path: str) -> tuple[int, int]:
         return 1 << 40, 1 << 39

@@ -1,0 +1,81 @@
+"""What clients saw, and the rules that it must keep: checked as it happens, and over the final logs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+class Violation(AssertionError):
+    """Something that must never happen."""
+
+
+class History:
+    def __init__(self) -> None:
+        self.acknowledged: dict[tuple[str, int], dict[int, bytes]] = {}
+        """Topic and partition -> offset -> value that a producer was told of."""
+        self.sent: dict[tuple[str, int, str], list[bytes]] = {}
+        """Topic, partition and producer -> values in the order in which they were first sent."""
+        self._seen: dict[tuple[str, int], dict[int, bytes]] = {}
+        self._committed: dict[tuple[str, str, int], int] = {}
+        self._owners: dict[tuple[str, int, str, int], str] = {}
+        self.commits = 0
+        self.reads = 0
+
+    # Producers and consumers
+
+    def acknowledge(self, topic: str, partition: int, offset: int, value: bytes) -> None:
+        before = self.acknowledged.setdefault((topic, partition), {}).setdefault(offset, value)
+        if before != value:
+            raise Violation(f"{topic}-{partition} acknowledged {before!r} and {value!r} at offset {offset}")
+        self._compare(topic, partition, offset, value)
+
+    def see(self, topic: str, partition: int, offset: int, value: bytes) -> None:
+        """A consumer has read it."""
+        self.reads += 1
+        self._compare(topic, partition, offset, value)
+
+    def _compare(self, topic: str, partition: int, offset: int, value: bytes) -> None:
+        before = self._seen.setdefault((topic, partition), {}).setdefault(offset, value)
+        if before != value:
+            raise Violation(f"{topic}-{partition} had {before!r} at offset {offset}, and now {value!r}")
+
+    # Groups
+
+    def commit(self, group: str, topic: str, partition: int, offset: int) -> None:
+        """A member was told that its offset is committed."""
+        self.commits += 1
+        key = group, topic, partition
+        if offset < self._committed.get(key, -1):
+            raise Violation(f"{group} committed {offset} for {topic}-{partition} after {self._committed[key]}")
+        self._committed[key] = offset
+
+    def committed_so_far(self, group: str, topic: str, partition: int) -> int:
+        return self._committed.get((group, topic, partition), -1)
+
+    def fetch_commit(self, group: str, topic: str, partition: int, offset: int, at_least: int) -> None:
+        """A member was told of a committed offset; ``at_least`` was committed before it asked."""
+        if offset < at_least:
+            raise Violation(f"{group} had committed {at_least} for {topic}-{partition} and is told of {offset}")
+
+    def own(self, group: str, generation: int, topic: str, partition: int, member: str) -> None:
+        before = self._owners.setdefault((group, generation, topic, partition), member)
+        if before != member:
+            raise Violation(f"{topic}-{partition} has two owners in generation {generation} of {group}")
+
+    # The end
+
+    def check_log(self, topic: str, partition: int, found: Mapping[int, bytes]) -> None:
+        """``found`` is all that the log holds, by offset."""
+        for offset, value in self.acknowledged.get((topic, partition), {}).items():
+            if found.get(offset) != value:
+                raise Violation(
+                    f"{topic}-{partition} lost {value!r} at offset {offset}: there is {found.get(offset)!r}"
+                )
+        in_log = [found[offset] for offset in sorted(found)]
+        for (sent_topic, sent_partition, producer), sent in self.sent.items():
+            if (sent_topic, sent_partition) != (topic, partition):
+                continue
+            own = [value for value in in_log if value.startswith(producer.encode() + b"/")]
+            expected = [value for value in sent if value in set(own)]
+            if own != expected:
+                raise Violation(f"{topic}-{partition} holds records of {producer} twice or out of order: {own}")
