@@ -22,6 +22,11 @@ def test_clients_see_nothing_wrong_whatever_happens_to_the_node(first: int) -> N
         run_seed(seed)
 
 
+@pytest.mark.parametrize("seed", [316])
+def test_seeds_that_have_found_something(seed: int) -> None:
+    run_seed(seed)
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_planted_bugs_are_found(name: str) -> None:

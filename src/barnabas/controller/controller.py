@@ -44,6 +44,6 @@ class Controller:
     def on_high_watermark(self) -> None:
         self._shard.advance()
 
-    def _on_commit(self, delta: Any, image: Any) -> None:
-        self.committed = image
-        self._publish(delta, image)
+    def _on_commit(self, delta: MetadataDelta) -> None:
+        self.committed = delta.result
+        self._publish(delta, delta.result)

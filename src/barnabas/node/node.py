@@ -37,7 +37,7 @@ from barnabas.runtime.local_peer import LocalPeer
 from barnabas.runtime.metadata_snapshot import CorruptSnapshot
 from barnabas.runtime.partitions import LocalPartitions
 from barnabas.runtime.pipeline import Pipeline
-from barnabas.runtime.raft_driver import RaftDriver
+from barnabas.runtime.raft_driver import Loaded, LostVote, RaftDriver
 from barnabas.storage.errors import LogOffline
 from barnabas.storage.log import Log
 from barnabas.storage.log_directory import LogDirectory, LogManager, LogOptions
@@ -53,7 +53,15 @@ COMPACTION_DELAY_MS = 200
 STOP_PATIENCE_MS = 5_000
 """With each thing that a stop waits for."""
 
-START_PROBLEMS = (DiskError, LogOffline, CorruptSnapshot, UnknownRecord, UnsupportedQuorum, formatting.WrongFolder)
+START_PROBLEMS = (
+    DiskError,
+    LogOffline,
+    CorruptSnapshot,
+    UnknownRecord,
+    UnsupportedQuorum,
+    LostVote,
+    formatting.WrongFolder,
+)
 """What a person can mend; anything else is a defect."""
 
 Report = Callable[..., None]
@@ -128,27 +136,36 @@ class Node:
         self._controller_endpoint = controller_endpoint
         self._started = then
         try:
-            self._open()
+            loaded = self._open()
+            self._startup = Startup(
+                transport=self.transport,
+                controller_id=self._controller_id,
+                clock=self._clock,
+                report=self._report,
+                on_failure=then,
+            )
+            self.controller.driver.start(
+                loaded.voters, first=self._is_new, then=lambda problem: self._led(problem, loaded)
+            )
         except START_PROBLEMS as problem:
             then(_as_start_error(problem))
-            return
         except StartError as problem:
             then(problem)
+
+    def _led(self, problem: DiskError | None, loaded: Loaded) -> None:
+        """The quorum has a leader: us."""
+        if problem is not None:
+            self._fail(_as_start_error(problem))
             return
-        self._startup = Startup(
-            transport=self.transport,
-            controller_id=self._controller_id,
-            clock=self._clock,
-            report=self._report,
-            on_failure=then,
-        )
+        if loaded.open_transaction is not None:
+            self.controller.driver.abort_transaction()
         if self._is_new:
             minimum = self._static.get("min.insync.replicas", "1")
             self.controller.bootstrap(formatting.bootstrap_records(minimum), self._bootstrapped)
         else:
             self._register_controller()
 
-    def _open(self) -> None:
+    def _open(self) -> Loaded:
         folders.lock_all(self._directories)
         settings = self.settings = self._given = self._as_stored(self.settings)
         formatting.check_unclaimed(self._disk, self._roots)
@@ -182,10 +199,8 @@ class Node:
         if len(fresh) < len(self._roots):
             formatting.check_complete(self._disk, self._roots, list(fresh), machine.image, settings.id)
             formatting.claim(self._disk, fresh, self.cluster_id, settings.id)
-        driver.start(loaded.voters, first=self._is_new)
-        if loaded.open_transaction is not None:
-            driver.abort_transaction()
         self._check_metadata(self._disk, self._roots[0], machine.image)
+        return loaded
 
     def _open_metadata_log(self) -> RaftDriver:
         me = Voter(self.settings.id, self._directory_ids[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from barnabas.core.group.machine import GroupMachine, Tick, TopicsDeleted
 from barnabas.core.group.turn import GroupPolicy, GroupRequest
@@ -17,6 +17,8 @@ from barnabas.runtime.partitions import LocalPartitions
 from barnabas.runtime.shard import Shard, Then
 from barnabas.storage.errors import LogOffline
 
+RETRY_MS = 1000
+"""Between two looks whether the log of groups, for which a flush had no room, is committed."""
 OVERDUE_TICK_MS = 250
 """What a tick did not settle, though its time had come, is looked at again after this time."""
 
@@ -38,7 +40,14 @@ def partition_of(group_id: str, partition_count: int) -> int:
 
 
 class GroupShard:
-    """One partition of the offsets topic: its machine, loaded from its log."""
+    """One partition of the offsets topic: its machine, loaded from its log.
+
+        LOADING --all below the high watermark is replayed--> serving --leadership lost--> closed
+           ^                                                     |
+           +--a decision changed memory and was not recorded-----+
+
+    While it loads, requests are answered COORDINATOR_LOAD_IN_PROGRESS; clients ask again.
+    """
 
     def __init__(self, partition: Partition, policy: GroupPolicy, clock: Clock, random: Random, report: Report) -> None:
         self.partition = partition
@@ -53,24 +62,65 @@ class GroupShard:
         self._closed = False
         self._load()
 
+    # Loading
+
     def _load(self) -> None:
+        """Replays what is committed, in steps. The first step is taken at once: most logs need no second."""
+        self.machine = GroupMachine(self._policy, self._random)
+        journal = PartitionJournal(self.partition, self._clock)
+        self._shard = Shard(self.machine, journal, self._clock, on_failed_append=self._reload)
+        self._deleted_meanwhile: list[TopicsDeleted] = []
+        self._steps: Iterator[None] | None = replay_log(self.partition.log, self.machine)
+        self._await_commit(self._steps)
+
+    def _await_commit(self, steps: Iterator[None]) -> None:
+        """Nobody is shown what a failover may undo: what the last leader appended has to be committed first."""
+        end_offset = self.partition.log.log_end_offset
+        if end_offset <= self.partition.high_watermark:
+            self._step(steps)
+            return
+
+        def outcome(code: ErrorCode) -> None:
+            if self._closed or self._steps is not steps:
+                return
+            if code is ErrorCode.NONE:
+                self._step(steps)
+            else:
+                self._clock.call_at(self._clock.monotonic_ms() + RETRY_MS, lambda: self._await_commit(steps))
+
+        self.partition.when_committed(end_offset - 1, outcome)
+
+    def _step(self, steps: Iterator[None]) -> None:
+        if self._closed or self._steps is not steps:
+            return
+        try:
+            next(steps)
+        except StopIteration:
+            self._serve()
+        except (DiskError, LogOffline, *UNREADABLE) as problem:
+            self._refuse(problem)
+        else:
+            self._clock.call_at(self._clock.monotonic_ms(), lambda: self._step(steps))
+
+    def _serve(self) -> None:
+        self._steps = None
+        self.machine.loaded(self._clock.monotonic_ms(), self._clock.now_ms())
+        self._tick_later()
+        for deleted in self._deleted_meanwhile:
+            self.submit(deleted, lambda _: None)
+
+    def _refuse(self, problem: Exception) -> None:
         """A log that cannot be read, or is damaged, is not served: its groups get NOT_COORDINATOR, as in Kafka.
 
         Half of its records would be worse than none. A committed offset that is missing sends its group back to an
         earlier one, or to where auto.offset.reset says.
         """
-        machine = GroupMachine(self._policy, self._random)
-        journal = PartitionJournal(self.partition, self._clock)
-        shard = Shard(machine, journal, self._clock, on_failed_append=self._reload)
-        try:
-            replay_log(self.partition.log, machine)
-        except (DiskError, LogOffline, *UNREADABLE) as problem:
-            self._report("groups cannot be loaded", partition=str(self.partition.name), reason=str(problem))
-            machine = GroupMachine(self._policy, self._random)
-            shard.fail(ApiError(ErrorCode.NOT_COORDINATOR, str(problem)))
-        machine.loaded(self._clock.monotonic_ms(), self._clock.now_ms())
-        self.machine, self._shard = machine, shard
-        self._tick_later()
+        self._report("groups cannot be loaded", partition=str(self.partition.name), reason=str(problem))
+        self.machine = GroupMachine(self._policy, self._random)
+        self._shard.fail(ApiError(ErrorCode.NOT_COORDINATOR, str(problem)))
+        self._serve()
+
+    # Serving
 
     def _watch(self) -> None:
         """Replies that wait are released, or refused, when the outcome of what is appended so far is known."""
@@ -97,6 +147,11 @@ class GroupShard:
         self._load()
 
     def submit(self, request: GroupRequest | TopicsDeleted | Tick, then: Then) -> None:
+        if self._steps is not None:
+            if isinstance(request, TopicsDeleted):
+                self._deleted_meanwhile.append(request)
+            then(ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+            return
         self._shard.submit(request, then)
         self._watch()
         self._tick_later()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from barnabas.core.group import records as framing
 from barnabas.core.group.machine import GroupMachine
@@ -34,6 +34,9 @@ CONTINUES = 0x80
 """The bit of a varint's byte that says that another follows."""
 RECORD_OVERHEAD = 32
 """Of a record beside its key and its value, at most."""
+
+LOAD_BATCHES, LOAD_RECORDS = 2000, 500
+"""Between two rests while a log is loaded: a few milliseconds' worth of reading, or of taking in what was read."""
 
 UNREADABLE = (CorruptBatch, InvalidRecord, UnsupportedMagic, UnsupportedCodec, DecompressionError)
 _END_MARKERS = {ControlType.COMMIT: True, ControlType.ABORT: False}
@@ -73,23 +76,20 @@ class PartitionJournal:
         return self._partition.append(encoded, now_ms, Origin.COORDINATOR).last_offset
 
 
-def replay_log(log: Log, machine: GroupMachine) -> int:
-    """Makes the machine what the log says, oldest first; returns how many records it holds.
+def replay_log(log: Log, machine: GroupMachine) -> Iterator[None]:
+    """Makes the machine what the log says, oldest first; rests after every ``LOAD_BATCHES`` so that others can run.
 
     Records of types or versions that we do not know are passed over and stay in the log. Raises DiskError, LogOffline,
     or one of ``UNREADABLE`` at the first batch that is damaged.
     """
-    count = 0
     latest: dict[bytes | None, Record | bytes] = {}
     """Key -> the last record, or the batch that holds nothing else: most are commits that a later one replaces."""
-    for content, position, header in checked_batches(log, log.log_start_offset):
+    for number, (content, position, header) in enumerate(checked_batches(log, log.log_start_offset), 1):
         if header.is_control or header.is_transactional:
-            _replay(latest.values(), NO_PRODUCER_ID, NO_PRODUCER_EPOCH, machine)
-            latest.clear()
+            yield from _replay_in_steps(latest, machine)
         if header.is_control:
             _replay_control(content, position, header, machine)
             continue
-        count += header.record_count
         key = _only_key(content, position, header)
         if header.is_transactional:
             _replay(decode_batch(content, position), header.producer_id, header.producer_epoch, machine)
@@ -97,8 +97,18 @@ def replay_log(log: Log, machine: GroupMachine) -> int:
             latest[key] = content[position : position + header.size]
         else:
             latest.update([(record.key, record) for record in decode_batch(content, position)])
-    _replay(latest.values(), NO_PRODUCER_ID, NO_PRODUCER_EPOCH, machine)
-    return count
+        if number % LOAD_BATCHES == 0:
+            yield
+    yield from _replay_in_steps(latest, machine)
+
+
+def _replay_in_steps(latest: dict[bytes | None, Record | bytes], machine: GroupMachine) -> Iterator[None]:
+    records = list(latest.values())
+    latest.clear()
+    for start in range(0, len(records), LOAD_RECORDS):
+        if start:
+            yield
+        _replay(records[start : start + LOAD_RECORDS], NO_PRODUCER_ID, NO_PRODUCER_EPOCH, machine)
 
 
 def _only_key(content: bytes, position: int, header: BatchHeader) -> bytes | None:

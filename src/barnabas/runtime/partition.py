@@ -324,7 +324,7 @@ class Partition:
         log = self.log
         if log.offline is not None:
             return
-        log.expire_producers(now_ms)
+        log.expire_producers(now_ms, self._clock.monotonic_ms())
         log.delete_old_segments(now_ms, self.high_watermark)
         self._finish_deletion()
         if log.has_unflushed_segments:

@@ -21,6 +21,7 @@ from barnabas.model.settings import INT_MAX
 from barnabas.runtime import metadata_snapshot
 from barnabas.runtime.flush import RETRY_MS, flush, sync_names
 from barnabas.runtime.shard import Journaled
+from barnabas.storage.durable_files import replace_files
 from barnabas.storage.errors import LogOffline
 from barnabas.storage.log import Log
 from barnabas.storage.replay import checked_batches
@@ -31,6 +32,10 @@ from barnabas.wire.stored import raft
 from barnabas.wire.stored.metadata_control import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
 
 QUORUM_STATE = "quorum-state"
+
+
+class LostVote(Exception):
+    """The file with the vote is lost, and the quorum has other voters."""
 
 
 class Loaded(Struct):
@@ -105,35 +110,62 @@ class RaftDriver:
 
     # Starting
 
-    def start(self, voters: tuple[Voter, ...], *, first: bool) -> None:
-        """Elects and begins to lead. ``first`` is the start that also puts the voters into the log."""
-        stored_epoch = max(self._stored_epoch(), self.log.latest_epoch or 0)
-        effects = self._step(Start(stored_epoch, voters, self.log.log_end_offset))
-        while effects.persist is not None:
-            self._persist(effects.persist)
-            if effects.lead:
-                self._lead(first=first)
-                return
-            effects = self._step(VotePersisted(self.machine.raft_epoch))
+    def start(self, voters: tuple[Voter, ...], *, first: bool, then: Callable[[DiskError | None], None]) -> None:
+        """Elects and begins to lead. ``first`` is the start that also puts the voters into the log.
 
-    def _stored_epoch(self) -> int:
-        """0 where it is lost or damaged: a quorum of one has cast no vote in an epoch that its log does not show.
-
-        It may have, where it died between the vote and its first record; nobody else has heard of that one.
+        ``then`` is called when leadership has begun, or when the disk did not take the vote or the first record: a
+        start on a full disk says so instead of waiting.
         """
+        stored_epoch = max(self._stored_epoch(voters), self.log.latest_epoch or 0)
+        effects = self._step(Start(stored_epoch, voters, self.log.log_end_offset))
+
+        def persisted(problem: DiskError | None) -> None:
+            if problem is None and not effects.lead:
+                carry_out(self._step(VotePersisted(self.machine.raft_epoch)))
+                return
+            if problem is None:
+                problem = self._lead(first=first)
+            then(problem)
+
+        def carry_out(next_effects: Effects) -> None:
+            nonlocal effects
+            effects = next_effects
+            if effects.persist is not None:
+                self._persist(effects.persist, persisted)
+
+        carry_out(effects)
+
+    def _stored_epoch(self, voters: tuple[Voter, ...]) -> int:
+        """Of a quorum of one, 0 where it is lost or damaged: it has cast no vote that its log does not show.
+
+        It may have, where it died between the vote and its first record; nobody else has heard of that one. Among
+        several voters a vote that is forgotten could be cast twice.
+        """
+        try:
+            return self._read_epoch()
+        except ValueError as problem:
+            if len(voters) > 1:
+                raise LostVote(
+                    f"{problem}, and the quorum has {len(voters)} voters: a node that forgets its vote could vote "
+                    "twice. Remove it from the voters and add it again with a new directory.id"
+                ) from problem
+            self._report("the vote is lost: the epoch is taken from the metadata log", reason=str(problem))
+            return 0
+
+    def _read_epoch(self) -> int:
+        """Raises ValueError where there must have been a vote and it cannot be read."""
         path = f"{self._directory}/{QUORUM_STATE}"
         try:
             return read_stored_epoch(self._disk, self._directory)
         except FileMissing:
             if self.log.log_end_offset:
-                self._report("the vote is lost: the epoch is taken from the metadata log", file=path)
+                raise ValueError(f"{path} is missing") from None
+            return 0
         except ValueError as problem:
-            self._report(
-                "the vote is damaged: the epoch is taken from the metadata log", file=path, reason=str(problem)
-            )
-        return 0
+            raise ValueError(f"{path} is damaged: {problem}") from None
 
-    def _persist(self, vote: Vote) -> None:
+    def _persist(self, vote: Vote, then: Callable[[DiskError | None], None]) -> None:
+        """Off the loop; nobody hears of the vote before ``then``."""
         content = {
             "leaderId": vote.leader_id,
             "leaderEpoch": vote.raft_epoch,
@@ -142,18 +174,20 @@ class RaftDriver:
             "data_version": 1,
         }
         text = json.dumps(content, separators=(",", ":")).encode()
-        self._disk.write_file(f"{self._directory}/{QUORUM_STATE}", text)
+        replace_files(self._disk, self._directory, {QUORUM_STATE: text}, then)
 
-    def _lead(self, *, first: bool) -> None:
+    def _lead(self, *, first: bool) -> DiskError | None:
         voters = [raft.LeaderChangeMessageVoter(voter_id=voter.node_id) for voter in self.machine.voters]
         change = raft.LeaderChangeMessage(leader_id=self.machine.me.node_id, voters=voters, granting_voters=voters)
         entries = [(ControlType.LEADER_CHANGE, codec.encode_bytes(change, 0))]
         if first:
             entries += metadata_snapshot.quorum_entries(self.machine.voters, self._endpoints)
-        self._write(metadata_snapshot.control_batch(entries, base_offset=self.log.log_end_offset, **self._place()))
+        try:
+            self._write(metadata_snapshot.control_batch(entries, base_offset=self.log.log_end_offset, **self._place()))
+        except DiskError as problem:
+            return problem
         self._sync()
-        if self._flush_problem is not None:
-            raise self._flush_problem  # a start on a full disk says so instead of waiting
+        return self._flush_problem
 
     def abort_transaction(self) -> None:
         """A former leader died within a metadata transaction: what it had written of it never counts."""

@@ -61,14 +61,14 @@ class Shard:
         machine: Machine,
         journal: Journal,
         clock: Clock,
-        on_commit: Callable[[Any, Any], None] | None = None,
+        on_commit: Callable[[Any], None] | None = None,
         on_failed_append: Callable[[], None] | None = None,
     ) -> None:
         self.machine = machine
         self._journal = journal
         self._clock = clock
         self._on_commit = on_commit
-        """Called with what replay returned and the machine's state after it, in order, once that is committed."""
+        """Called with what replay returned, in order, once that is committed."""
         self._on_failed_append = on_failed_append
         """A machine with state in memory must be loaded anew: the decision that came to nothing changed it."""
         self._waiting: deque[_Waiting] = deque()
@@ -116,8 +116,8 @@ class Shard:
         )
         if self._on_commit is None:
             return None
-        on_commit, state = self._on_commit, getattr(self.machine, "image", None)
-        return lambda: on_commit(result, state)
+        on_commit = self._on_commit
+        return lambda: on_commit(result)
 
     def advance(self) -> None:
         """The high watermark may have moved."""

@@ -48,9 +48,12 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
         raise MalformedCheckpoint(f"{path}: {error}") from error
 
 
+def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    return format_lines((partition.topic, partition.partition, offset) for partition, offset in offsets.items())
+
+
 def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int], *, sync: bool = True) -> None:
-    rows = ((partition.topic, partition.partition, offset) for partition, offset in offsets.items())
-    disk.write_file(path, format_lines(rows), sync=sync)
+    disk.write_file(path, format_offsets(offsets), sync=sync)
 
 
 def read_partition_metadata(disk: Disk, directory: str) -> Uuid | None:

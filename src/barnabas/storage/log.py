@@ -452,8 +452,8 @@ class Log:
         """Removes .deleted files whose delay is over; returns how many still wait."""
         return retention.remove_deleted_files(self, now_ms)
 
-    def expire_producers(self, now_ms: int) -> int:
-        return self.producers.expire(now_ms, self.producer_id_expiration_ms)
+    def expire_producers(self, now_ms: int, monotonic_ms: int) -> int:
+        return self.producers.expire(now_ms, monotonic_ms, self.producer_id_expiration_ms)
 
     # Flushing
 

@@ -16,6 +16,7 @@ from barnabas.model.ids import TopicPartition
 from barnabas.model.ports import Disk, DiskError
 from barnabas.storage import checkpoints
 from barnabas.storage.damage import Report
+from barnabas.storage.durable_files import replace_files
 
 NAMES = (
     checkpoints.RECOVERY_POINTS,
@@ -23,7 +24,6 @@ NAMES = (
     checkpoints.HIGH_WATERMARKS,
     checkpoints.CLEANER_OFFSETS,
 )
-ASIDE_SUFFIX = ".next"
 
 CONSEQUENCES = {
     checkpoints.RECOVERY_POINTS: "every segment is checked",
@@ -112,58 +112,14 @@ class OffsetCheckpoints:
                 following, self._next = self._next, None
                 self.store(*following)
 
-        _Store(self._disk, self._folder, changed, lambda: self._put_in_place(changed, rewrites), stored).begin()
+        def is_wanted() -> bool:
+            """Unless a rewrite has made it obsolete."""
+            if rewrites == self._rewrites:
+                self._stored.update(changed)
+            return rewrites == self._rewrites
 
-    def _put_in_place(self, changed: Mapping[str, Offsets], rewrites: int) -> bool:
-        """Renames what was written aside, unless it is obsolete."""
-        if rewrites != self._rewrites:
-            return False
-        for name, offsets in changed.items():
-            self._disk.rename(self._path(name) + ASIDE_SUFFIX, self._path(name))
-            self._stored[name] = offsets
-        return True
+        formatted = {name: checkpoints.format_offsets(offsets) for name, offsets in changed.items()}
+        replace_files(self._disk, self._folder, formatted, stored, is_wanted=is_wanted)
 
     def _path(self, name: str) -> str:
         return f"{self._folder}/{name}"
-
-
-class _Store:
-    """One replacement: write aside, sync, rename, sync the folder."""
-
-    def __init__(
-        self,
-        disk: Disk,
-        folder: str,
-        changed: Mapping[str, Offsets],
-        put_in_place: Callable[[], bool],
-        then: Callable[[DiskError | None], None],
-    ) -> None:
-        self._disk = disk
-        self._folder = folder
-        self._changed = changed
-        self._put_in_place = put_in_place
-        self._then = then
-        self._unsynced = list(changed)
-
-    def begin(self) -> None:
-        try:
-            for name, offsets in self._changed.items():
-                checkpoints.write_offsets(self._disk, f"{self._folder}/{name}{ASIDE_SUFFIX}", offsets, sync=False)
-        except DiskError as problem:
-            self._then(problem)
-            return
-        self._sync_next(None)
-
-    def _sync_next(self, problem: DiskError | None) -> None:
-        try:
-            if problem is not None:
-                raise problem
-            if self._unsynced:
-                file = self._disk.open(f"{self._folder}/{self._unsynced.pop()}{ASIDE_SUFFIX}")
-                self._disk.sync(file, self._sync_next)
-            elif self._put_in_place():
-                self._disk.sync_names(self._folder, self._then)
-            else:
-                self._then(None)
-        except DiskError as failure:
-            self._then(failure)

@@ -88,12 +88,13 @@ class ProducerEntry:
 class ProducerState:
     """``end_offset`` is the offset up to which the log has been taken in."""
 
-    __slots__ = ("_completed", "_ongoing", "end_offset", "producers")
+    __slots__ = ("_completed", "_last_expiry", "_ongoing", "end_offset", "producers")
 
     def __init__(self) -> None:
         self.producers: dict[int, ProducerEntry] = {}
         self._ongoing: dict[int, int] = {}  # first offset -> producer id, ascending
         self._completed: list[tuple[int, int]] = []  # (first, last offset), marker not yet below the high watermark
+        self._last_expiry: tuple[int, int] | None = None  # (wall, monotonic time) of the last look for idle producers
         self.end_offset = 0
 
     # Data batches
@@ -251,8 +252,19 @@ class ProducerState:
 
     # Keeping house
 
-    def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forgets producers that have been silent for long and have no open transaction; returns how many."""
+    def expire(self, now_ms: int, monotonic_ms: int, expiration_ms: int) -> int:
+        """Forgets producers that have been silent for long and have no open transaction; returns how many.
+
+        A wall clock that was set forward makes nobody idle: by as much as it ran ahead of the monotonic clock since the
+        last look, all are taken to have been heard of later. The first look only notes the time.
+        """
+        if self._last_expiry is None:
+            self._last_expiry = now_ms, monotonic_ms
+            return 0
+        jump_ms = max(0, now_ms - self._last_expiry[0] - (monotonic_ms - self._last_expiry[1]))
+        self._last_expiry = now_ms, monotonic_ms
+        for entry in self.producers.values():
+            entry.last_heard_ms = min(entry.last_heard_ms + jump_ms, now_ms)
         idle = [entry.producer_id for entry in self.producers.values() if entry.is_idle(now_ms, expiration_ms)]
         for producer_id in idle:
             del self.producers[producer_id]

@@ -5,6 +5,7 @@ A fetch leaves the checksum to the client. State that the broker rebuilds from i
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -20,15 +21,19 @@ if TYPE_CHECKING:
 def checked_batches(log: Log, start_offset: int) -> Iterator[tuple[bytes, int, BatchHeader]]:
     """(buffer, position in it, header) of each batch with records at or after ``start_offset``, in offset order.
 
-    Raises CorruptBatch, which names file and offset, DiskError and LogOffline.
+    Segments may roll, be cleaned or deleted between two steps: each is looked up when its turn has come. Raises
+    CorruptBatch, which names file and offset, DiskError and LogOffline.
     """
-    if log.offline is not None:
-        raise log.offline
-    for segment in log.segments:
-        if segment.size and segment.next_offset > start_offset:
-            for content, position, header in _batches(segment):
-                if header.last_offset >= start_offset:
-                    yield content, position, header
+    offset = start_offset
+    while offset < log.log_end_offset:
+        if log.offline is not None:
+            raise log.offline
+        segment = log.segments[max(bisect_right(log.bases, offset) - 1, 0)]
+        end = segment.next_offset
+        for content, position, header in _batches(segment) if segment.size else ():
+            if header.last_offset >= start_offset:
+                yield content, position, header
+        offset = max(end, offset + 1)
 
 
 def _batches(segment: Segment) -> Iterator[tuple[bytes, int, BatchHeader]]:

@@ -46,7 +46,7 @@ class Life:
             report=self._report,
         )
         self.loaded: Loaded = self.driver.load()
-        self.driver.start((ME,), first=not self.loaded.next_offset)
+        self.driver.start((ME,), first=not self.loaded.next_offset, then=lambda problem: None)
         self.snapshotter = Snapshotter(
             driver=self.driver,
             committed=self.image,

@@ -124,8 +124,9 @@ def test_silent_producers_are_forgotten_unless_a_transaction_is_open():
     log = new_log(producer_id_expiration_ms=1000)
     produce(log, 1, 0)
     produce(log, 2, 0, transactional=True)
-    assert log.expire_producers(NOW + 999) == 0
-    assert log.expire_producers(NOW + 1000) == 1
+    assert log.expire_producers(NOW, 0) == 0, "the first look only notes the time"
+    assert log.expire_producers(NOW + 999, 999) == 0
+    assert log.expire_producers(NOW + 1000, 1000) == 1
     produce(log, 1, 55)
     assert code_of(lambda: produce(log, 2, 5, transactional=True)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
@@ -137,12 +138,12 @@ def test_producers_of_old_records_are_known_across_restarts(timestamp: int, clea
     disk = SimDisk()
     log = open_log(disk)
     produce(log, 1, 0, timestamp=timestamp)
-    assert log.expire_producers(NOW + 1000) == 0
+    assert log.expire_producers(NOW, 0) == log.expire_producers(NOW + 1000, 1000) == 0
     assert produce(log, 1, 0, timestamp=timestamp).duplicate
     if clean:
         log.close()
     log = open_log(disk, clean=clean, now_ms=NOW + 1000)
-    assert log.expire_producers(NOW + 2000) == 0
+    assert log.expire_producers(NOW + 1000, 0) == log.expire_producers(NOW + 2000, 1000) == 0
     assert produce(log, 1, 0, timestamp=timestamp).duplicate
     produce(log, 1, 1, timestamp=timestamp)
 
@@ -154,6 +155,16 @@ def test_idle_producers_are_left_out_when_a_snapshot_is_loaded():
     log.close()
     assert [*open_log(disk, clean=True, now_ms=NOW + 999, producer_id_expiration_ms=1000).producers.producers] == [1]
     assert [*open_log(disk, clean=True, now_ms=NOW + 1000, producer_id_expiration_ms=1000).producers.producers] == []
+
+
+@pytest.mark.parametrize("jump_ms", [10_000_000, -10_000_000])
+def test_a_clock_that_is_set_makes_no_producer_idle(jump_ms: int):
+    log = new_log(producer_id_expiration_ms=1000)
+    produce(log, 1, 0)
+    log.expire_producers(NOW, 0)
+    assert log.expire_producers(NOW + jump_ms + 500, 500) == 0
+    assert log.expire_producers(NOW + jump_ms + 900, 900) == 0
+    assert log.expire_producers(NOW + jump_ms + 2000, 2000) == 1
 
 
 def test_a_snapshot_says_what_the_state_was():

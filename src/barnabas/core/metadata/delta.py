@@ -33,6 +33,8 @@ class MetadataDelta:
 
     def __init__(self, base: MetadataImage) -> None:
         self.base = base
+        self.result = base
+        """The image that ``image`` made last."""
         self.removed_topics: dict[bytes, TopicImage] = {}
         self.changed_topics: set[bytes] = set()
         """Ids of topics created or changed. Never iterated in a decision."""
@@ -67,7 +69,7 @@ class MetadataDelta:
             for topic_id, name in self._names.items():
                 topic = TopicImage(name=name, topic_id=Uuid(topic_id), partitions=tuple(self._partitions[topic_id]))
                 topics[name] = topics_by_id[topic_id] = topic
-        return MetadataImage(
+        self.result = MetadataImage(
             next_offset=next_offset,
             raft_epoch=raft_epoch,
             timestamp_ms=timestamp_ms,
@@ -81,6 +83,7 @@ class MetadataDelta:
             producer_ids_owner=self._producer_ids_owner,
             kept=tuple(self._kept),
         )
+        return self.result
 
     # Topics and partitions
 
