@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from barnabas.app.cli import main
+from barnabas.cli import main
 from barnabas.client.wire import Client
 from barnabas.client.wire.admin import create_topic
 from barnabas.spark.pipelines.definitions import PipelineError, open_project

@@ -12,7 +12,7 @@ import pytest
 
 from barnabas.client.wire import Client, admin
 from barnabas.testing import EmbeddedBroker
-from tests.unit.app.command_line import run
+from tests.unit.cli.command_line import run
 
 METADATA = "__cluster_metadata-0"
 LOG = f"{METADATA}/{0:020d}.log"

@@ -13,7 +13,7 @@ import pytest
 from barnabas.app.listeners import Address, cannot_listen
 from barnabas.model.ports import DiskError
 from barnabas.node.folders import unusable
-from tests.unit.app.command_line import COMMAND, run
+from tests.unit.cli.command_line import COMMAND, run
 
 
 def refused(*arguments: str) -> str:

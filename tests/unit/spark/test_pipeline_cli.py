@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from barnabas.app.cli.pipeline import pipeline
-from barnabas.app.cli.pipeline_stopping import Stopped, Stopping
+from barnabas.cli.pipeline import pipeline
+from barnabas.cli.pipeline_stopping import Stopped, Stopping
 from tests.unit.spark.tables_kit import commit, made, rows
 
 DEADLETTERS = ["deadletters", "orders-dead", "--format", "avro", "--schema", "{}"]

@@ -1,0 +1,77 @@
+"""Runs a server in this process until a signal or a failure ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from barnabas.app.server import Server
+    from barnabas.app.settings_loader import LoadedSettings
+
+
+def run(
+    *,
+    config: str | None,
+    given: list[tuple[str, str]],
+    memory: bool,
+    on_started: Callable[[Server], None],
+    on_ending: Callable[[str | None], None],
+) -> bool:
+    """Serves until SIGTERM or SIGINT. Returns whether the stop was clean; raises StartError.
+
+    ``on_ending`` gets the reason of a failure, after which nothing is marked clean, or None for a signal.
+    """
+    gc.disable()  # until the server has started: collections take a tenth of the start otherwise
+    from barnabas.app import limits, settings_loader  # noqa: PLC0415 -- after gc.disable()
+    from barnabas.app.loops import new_event_loop  # noqa: PLC0415
+    from barnabas.wire import walk  # noqa: PLC0415
+
+    loaded = settings_loader.load(file=config, environment=os.environ, given=given)
+    limits.raise_limit()
+    if loaded.settings.portable:
+        walk.use(native=False)  # for the whole process, which is ours
+    loop = new_event_loop(loaded.settings.event_loop)
+    try:
+        return loop.run_until_complete(_serve(loop, loaded, memory, on_started, on_ending))
+    finally:
+        loop.close()
+
+
+async def _serve(
+    loop: asyncio.AbstractEventLoop,
+    loaded: LoadedSettings,
+    memory: bool,
+    on_started: Callable[[Server], None],
+    on_ending: Callable[[str | None], None],
+) -> bool:
+    from barnabas.app.assembly import assemble  # noqa: PLC0415 -- after gc.disable()
+    from barnabas.app.logs import LOAD_DELAY_S, Report  # noqa: PLC0415
+
+    ended: asyncio.Future[str | None] = loop.create_future()
+
+    def end(reason: str | None) -> None:
+        if not ended.done():
+            ended.set_result(reason)
+
+    report = Report()
+    if loaded.ignored:
+        report("settings without effect here", settings=", ".join(loaded.ignored))
+    server = assemble(loaded, loop=loop, memory=memory, report=report, on_failure=end)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end, None)
+    await server.start()
+    gc.freeze()
+    gc.enable()
+    on_started(server)
+    loop.call_later(LOAD_DELAY_S, report.load)
+    failure = await ended
+    on_ending(failure)
+    if failure is not None:
+        server.abort()
+        return False
+    return await server.stop()

@@ -1,0 +1,171 @@
+"""What ``barnabas consume`` does."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
+
+import click
+
+from barnabas.cli.output import json_bytes, safe_text, time_text
+from barnabas.cli.suggestions import naming_topics
+from barnabas.client.wire import Client, admin
+from barnabas.client.wire.data import FetchLimits, fetch
+from barnabas.client.wire.decoding import decode
+from barnabas.model.ids import TopicPartition
+from barnabas.wire.batch import CorruptBatch, InvalidRecord, UnsupportedCodec, UnsupportedMagic
+from barnabas.wire.compression import DecompressionError
+from barnabas.wire.records import Record
+
+FOLLOW_WAIT_MS = 1000
+DRAIN_WAIT_MS = 500
+
+Offsets: TypeAlias = dict[TopicPartition, int]
+Format: TypeAlias = Callable[[TopicPartition, Record], bytes]
+
+_UNREADABLE = (CorruptBatch, InvalidRecord, UnsupportedCodec, UnsupportedMagic, DecompressionError)
+
+
+class Plan(NamedTuple):
+    """Where to begin and where to stop; nowhere when following."""
+
+    starts: Offsets
+    ends: Offsets | None
+    limit: int | None
+    read_committed: bool
+
+
+def consume(topic: str, style: str, bootstrap: str, options: dict[str, Any]) -> None:
+    show = style_of(style)
+    out = sys.stdout.buffer
+    try:
+        with Client(bootstrap) as client, naming_topics(client, topic):
+            _print_all(_messages(client, _plan(client, topic, options)), show, out, options["follow"])
+    except KeyboardInterrupt:
+        out.flush()
+    except _UNREADABLE as error:
+        out.flush()
+        raise click.ClickException(f"What was fetched cannot be read: {error}.") from error
+
+
+def _plan(client: Client, topic: str, options: dict[str, Any]) -> Plan:
+    known = client.topic(topic).partitions
+    chosen = sorted(set(options["partitions"])) or list(known)
+    for number in chosen:
+        if number not in known:
+            raise click.ClickException(f"Topic {topic} has no partition {number}, only 0 to {len(known) - 1}.")
+    partitions = [TopicPartition(topic, number) for number in chosen]
+    committed = options["read_committed"]
+    first = _listed(client, partitions, admin.EARLIEST, committed)
+    last = _listed(client, partitions, admin.LATEST, committed)
+    starts = _starts(client, first, last, options)
+    return Plan(starts, None if options["follow"] else last, options["max_messages"], committed)
+
+
+def _listed(client: Client, partitions: list[TopicPartition], timestamp: int, committed: bool) -> Offsets:
+    listed = admin.list_offsets(client, dict.fromkeys(partitions, timestamp), read_committed=committed)
+    return {partition: found.offset for partition, found in listed.items()}
+
+
+def _starts(client: Client, first: Offsets, last: Offsets, options: dict[str, Any]) -> Offsets:
+    if options["from_time"] is not None:
+        found = _listed(client, list(first), options["from_time"], options["read_committed"])
+        return {partition: last[partition] if offset < 0 else offset for partition, offset in found.items()}
+    wanted = options["offset"]
+    if wanted == "earliest":
+        return first
+    if wanted == "latest":
+        return last
+    if wanted.startswith("-"):
+        return {partition: max(first[partition], last[partition] + int(wanted)) for partition in first}
+    return {partition: _within(int(wanted), first[partition], last[partition], partition) for partition in first}
+
+
+def _within(offset: int, first: int, last: int, partition: TopicPartition) -> int:
+    if not first <= offset <= last:
+        raise click.ClickException(f"{partition} has offsets {first} to {last}, not {offset}.")
+    return offset
+
+
+def _messages(client: Client, plan: Plan) -> Iterator[list[tuple[TopicPartition, Record]]]:
+    """What each round of fetching brought; an empty list where a follower waited in vain."""
+    positions = dict(plan.starts)
+    left = plan.limit
+    wait_ms = FOLLOW_WAIT_MS if plan.ends is None else DRAIN_WAIT_MS
+    limits = FetchLimits(max_wait_ms=wait_ms, read_committed=plan.read_committed)
+    while left is None or left > 0:
+        if plan.ends is not None:
+            positions = {item: offset for item, offset in positions.items() if offset < plan.ends[item]}
+        if not positions:
+            return
+        found: list[tuple[TopicPartition, Record]] = []
+        for fetched in fetch(client, positions, limits):
+            item = fetched.partition
+            decoded = decode(fetched, positions[item], read_committed=plan.read_committed)
+            positions[item] = decoded.next_offset
+            end = None if plan.ends is None else plan.ends[item]
+            found += [(item, record) for record in decoded.records if end is None or record.offset < end]
+        if left is not None:
+            found = found[:left]
+            left -= len(found)
+        yield found
+        positions = _rotated(positions)
+
+
+def _rotated(positions: Offsets) -> Offsets:
+    """A response has a limit: who was asked first this time is asked last the next, so that none is starved."""
+    if len(positions) < 2:
+        return positions
+    first = next(iter(positions))
+    return {**{item: offset for item, offset in positions.items() if item != first}, first: positions[first]}
+
+
+def _print_all(
+    rounds: Iterator[list[tuple[TopicPartition, Record]]], show: Format, out: BinaryIO, follow: bool
+) -> None:
+    for messages in rounds:
+        out.write(b"".join([show(item, record) for item, record in messages]))
+        if follow:
+            out.flush()
+    out.flush()
+
+
+def style_of(style: str) -> Format:
+    if style == "json":
+        return _as_json
+    if style == "full":
+        return _in_full
+    return _safe_value if sys.stdout.isatty() else _raw_value
+
+
+def _raw_value(_partition: TopicPartition, record: Record) -> bytes:
+    return (record.value or b"") + b"\n"
+
+
+def _safe_value(_partition: TopicPartition, record: Record) -> bytes:
+    return (safe_text(record.value).encode() if record.value is not None else b"") + b"\n"
+
+
+def _in_full(partition: TopicPartition, record: Record) -> bytes:
+    parts = [f"{partition.partition}:{record.offset}", time_text(record.timestamp), f"key={safe_text(record.key)}"]
+    parts += [f"{_header_key(key)}={safe_text(value)}" for key, value in record.headers]
+    return (" ".join(parts) + f" value={safe_text(record.value)}\n").encode()
+
+
+def _header_key(key: str) -> str:
+    return "header." + safe_text(key.encode("utf-8", "surrogateescape"))
+
+
+def _as_json(partition: TopicPartition, record: Record) -> bytes:
+    entry: dict[str, Any] = {
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        **json_bytes("key", record.key),
+        **json_bytes("value", record.value),
+        "headers": [{"key": key, **json_bytes("value", value)} for key, value in record.headers],
+    }
+    return json.dumps(entry).encode() + b"\n"
