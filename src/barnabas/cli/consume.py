@@ -59,9 +59,9 @@ def consume(topic: str, style: str, as_json: bool, group: str | None, bootstrap:
     if group is not None:
         _consume_in_group(topic, group, style, bootstrap, options)
         return
-    from barnabas.cli import consume_work  # noqa: PLC0415 - keeps --help fast
+    from barnabas.cli import consume_partitions  # noqa: PLC0415 - keeps --help fast
 
-    consume_work.consume(topic, style, bootstrap, options)
+    consume_partitions.consume(topic, style, bootstrap, options)
 
 
 def _consume_in_group(topic: str, group: str, style: str, bootstrap: str, options: dict[str, Any]) -> None:

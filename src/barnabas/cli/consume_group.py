@@ -1,4 +1,4 @@
-"""What ``barnabas consume --group`` does: reads as a member of a group, and commits what it has printed."""
+"""Reads as a member of a group for ``barnabas consume --group``, and commits what it has printed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, BinaryIO
 
 import click
 
-from barnabas.cli.consume_work import Format, style_of
 from barnabas.cli.interrupts import Deferred
+from barnabas.cli.message_format import Format, style_of
 from barnabas.cli.suggestions import naming_topics
 from barnabas.client.wire import Client
 from barnabas.model.ids import TopicPartition

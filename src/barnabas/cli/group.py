@@ -39,9 +39,9 @@ Examples:
 @json_option
 def list_groups(states: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
     """List groups."""
-    from barnabas.cli import group_work  # noqa: PLC0415 - keeps --help fast
+    from barnabas.cli import group_admin  # noqa: PLC0415 - keeps --help fast
 
-    group_work.list_groups(states, bootstrap, as_json)
+    group_admin.list_groups(states, bootstrap, as_json)
 
 
 @group.command(
@@ -59,9 +59,9 @@ Lag is counted in messages, and in time: how long ago the first message was writ
 @json_option
 def describe(names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
     """Show members, what each reads, lag, and the last rebalances with their causes."""
-    from barnabas.cli import group_work  # noqa: PLC0415 - keeps --help fast
+    from barnabas.cli import group_admin  # noqa: PLC0415 - keeps --help fast
 
-    group_work.describe(names, bootstrap, as_json)
+    group_admin.describe(names, bootstrap, as_json)
 
 
 @group.command(
@@ -116,6 +116,6 @@ def delete(names: tuple[str, ...], yes: bool, bootstrap: str, as_json: bool) -> 
     """Delete groups that have no members, with their offsets."""
     if not yes:
         click.confirm(f"Delete {', '.join(names)} with all committed offsets?", abort=True, err=True)
-    from barnabas.cli import group_work  # noqa: PLC0415 - keeps --help fast
+    from barnabas.cli import group_admin  # noqa: PLC0415 - keeps --help fast
 
-    group_work.delete(names, bootstrap, as_json)
+    group_admin.delete(names, bootstrap, as_json)

@@ -1,4 +1,4 @@
-"""What ``barnabas group reset-offsets`` does."""
+"""Moves the committed offsets of a group for ``barnabas group reset-offsets``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import click
 
-from barnabas.cli.group_work import existing
+from barnabas.cli.group_admin import existing
 from barnabas.cli.output import print_json, print_table
 from barnabas.cli.suggestions import naming_topics
 from barnabas.client.wire import BrokerError, Client, admin, groups

@@ -49,9 +49,9 @@ def create(
     as_json: bool,
 ) -> None:
     """Create a topic."""
-    from barnabas.cli import topic_work  # noqa: PLC0415 - keeps --help fast
+    from barnabas.cli import topic_admin  # noqa: PLC0415 - keeps --help fast
 
-    topic_work.create(name, partitions, replication_factor, configs, if_not_exists, bootstrap, as_json)
+    topic_admin.create(name, partitions, replication_factor, configs, if_not_exists, bootstrap, as_json)
 
 
 @topic.command(
@@ -68,9 +68,9 @@ Examples:
 @json_option
 def list_topics(internal: bool, bootstrap: str, as_json: bool) -> None:
     """List topics."""
-    from barnabas.cli import topic_work  # noqa: PLC0415 - keeps --help fast
+    from barnabas.cli import topic_admin  # noqa: PLC0415 - keeps --help fast
 
-    topic_work.list_topics(internal, bootstrap, as_json)
+    topic_admin.list_topics(internal, bootstrap, as_json)
 
 
 @topic.command(
@@ -86,9 +86,9 @@ Examples:
 @json_option
 def describe(names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
     """Show partitions, replicas, offsets, sizes, and settings that are not the default."""
-    from barnabas.cli import topic_work  # noqa: PLC0415 - keeps --help fast
+    from barnabas.cli import topic_admin  # noqa: PLC0415 - keeps --help fast
 
-    topic_work.describe(names, bootstrap, as_json)
+    topic_admin.describe(names, bootstrap, as_json)
 
 
 @topic.command(
@@ -116,9 +116,9 @@ def alter(
     """Add partitions, change settings."""
     if not (partitions or configs or deleted):
         raise click.UsageError("Nothing to alter: give --partitions, --config or --delete-config.")
-    from barnabas.cli import topic_work  # noqa: PLC0415 - keeps --help fast
+    from barnabas.cli import topic_admin  # noqa: PLC0415 - keeps --help fast
 
-    topic_work.alter(name, partitions, configs, deleted, bootstrap, as_json)
+    topic_admin.alter(name, partitions, configs, deleted, bootstrap, as_json)
 
 
 @topic.command(
@@ -137,6 +137,6 @@ def delete(names: tuple[str, ...], yes: bool, bootstrap: str, as_json: bool) -> 
     """Delete topics and all their messages."""
     if not yes:
         click.confirm(f"Delete {', '.join(names)} and all messages?", abort=True, err=True)
-    from barnabas.cli import topic_work  # noqa: PLC0415 - keeps --help fast
+    from barnabas.cli import topic_admin  # noqa: PLC0415 - keeps --help fast
 
-    topic_work.delete(names, bootstrap, as_json)
+    topic_admin.delete(names, bootstrap, as_json)

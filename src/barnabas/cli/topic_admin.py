@@ -1,4 +1,4 @@
-"""What the commands of ``barnabas topic`` do."""
+"""Creates, describes, alters and deletes topics for ``barnabas topic``, and prints them."""
 
 from __future__ import annotations
 

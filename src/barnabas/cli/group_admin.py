@@ -1,4 +1,4 @@
-"""What ``barnabas group list``, ``describe`` and ``delete`` do."""
+"""Lists, describes and deletes groups for ``barnabas group``, and prints them."""
 
 from __future__ import annotations
 

@@ -1,15 +1,14 @@
-"""What ``barnabas consume`` does."""
+"""Reads partitions from offset to offset for ``barnabas consume``."""
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 import click
 
-from barnabas.cli.output import json_bytes, safe_text, time_text
+from barnabas.cli.message_format import Format, style_of
 from barnabas.cli.suggestions import naming_topics
 from barnabas.client.wire import Client, admin
 from barnabas.client.wire.data import FetchLimits, fetch
@@ -23,7 +22,6 @@ FOLLOW_WAIT_MS = 1000
 DRAIN_WAIT_MS = 500
 
 Offsets: TypeAlias = dict[TopicPartition, int]
-Format: TypeAlias = Callable[[TopicPartition, Record], bytes]
 
 _UNREADABLE = (CorruptBatch, InvalidRecord, UnsupportedCodec, UnsupportedMagic, DecompressionError)
 
@@ -130,42 +128,3 @@ def _print_all(
         if follow:
             out.flush()
     out.flush()
-
-
-def style_of(style: str) -> Format:
-    if style == "json":
-        return _as_json
-    if style == "full":
-        return _in_full
-    return _safe_value if sys.stdout.isatty() else _raw_value
-
-
-def _raw_value(_partition: TopicPartition, record: Record) -> bytes:
-    return (record.value or b"") + b"\n"
-
-
-def _safe_value(_partition: TopicPartition, record: Record) -> bytes:
-    return (safe_text(record.value).encode() if record.value is not None else b"") + b"\n"
-
-
-def _in_full(partition: TopicPartition, record: Record) -> bytes:
-    parts = [f"{partition.partition}:{record.offset}", time_text(record.timestamp), f"key={safe_text(record.key)}"]
-    parts += [f"{_header_key(key)}={safe_text(value)}" for key, value in record.headers]
-    return (" ".join(parts) + f" value={safe_text(record.value)}\n").encode()
-
-
-def _header_key(key: str) -> str:
-    return "header." + safe_text(key.encode("utf-8", "surrogateescape"))
-
-
-def _as_json(partition: TopicPartition, record: Record) -> bytes:
-    entry: dict[str, Any] = {
-        "topic": partition.topic,
-        "partition": partition.partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        **json_bytes("key", record.key),
-        **json_bytes("value", record.value),
-        "headers": [{"key": key, **json_bytes("value", value)} for key, value in record.headers],
-    }
-    return json.dumps(entry).encode() + b"\n"
