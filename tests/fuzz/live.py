@@ -18,7 +18,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from barnabas.broker.apis import SERVED
+from barnabas.broker.apis import OWN, SERVED
 from barnabas.model.errors import ErrorCode
 from barnabas.wire import catalogue, codec, header
 from barnabas.wire.api.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
@@ -61,7 +61,7 @@ class Requests:
         for row in golden():
             by_class.setdefault((row.cls, row.version), []).append(row.raw)
         self._pool = []
-        for api in SERVED:
+        for api in (*SERVED, *OWN):
             cls, _ = catalogue.api_classes(api.key)
             for version in range(api.min_version, api.max_version + 1):
                 self._pool.append((cls, version, by_class.get((cls, version), [])))
@@ -133,7 +133,7 @@ def _is_readable(whole: bytes) -> bool:
     """Whether the broker answers and reads on, as far as the bytes tell."""
     try:
         key, version, _, _, position = header.decode_request_header(memoryview(whole), 0, len(whole))
-        served = next((api for api in SERVED if api.key == key), None)
+        served = next((api for api in (*SERVED, *OWN) if api.key == key), None)
         if served is None or not served.min_version <= version <= served.max_version:
             return False
         message, _ = codec.decode(catalogue.api_classes(key)[0], version, memoryview(whole), position)

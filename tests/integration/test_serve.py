@@ -206,7 +206,8 @@ def test_a_lost_or_damaged_vote_is_told_and_made_up_for(tmp_path: Path, content:
         vote.write_bytes(content)
     broker = BrokerProcess(tmp_path / "data").start()
     broker.stop()
-    assert ("the vote is lost" if content is None else "the vote is damaged") in broker.output
+    assert "the vote is lost: the epoch is taken from the metadata log" in broker.output
+    assert f"{vote} is {'missing' if content is None else 'damaged'}" in broker.output
     assert '"leaderEpoch":2' in vote.read_text()
 
 

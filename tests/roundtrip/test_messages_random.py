@@ -10,10 +10,11 @@ from barnabas.wire import catalogue, codec, jsonvalue
 from barnabas.wire.schema import DecodeError, versions_of
 from tests.fuzz.messages import random_message
 
+NAMES = [*catalogue.names(), *(api + kind for api in catalogue.OWN_APIS.values() for kind in ("Request", "Response"))]
 SETTINGS = settings(max_examples=10, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 
 
-@pytest.mark.parametrize("name", catalogue.names())
+@pytest.mark.parametrize("name", NAMES)
 @SETTINGS
 @given(random=st.randoms(use_true_random=False))
 def test_a_message_comes_back(name: str, random: Random) -> None:
@@ -27,7 +28,7 @@ def test_a_message_comes_back(name: str, random: Random) -> None:
         assert jsonvalue.from_value(cls, version, jsonvalue.to_value(message, version)) == message
 
 
-@pytest.mark.parametrize("name", catalogue.names())
+@pytest.mark.parametrize("name", NAMES)
 def test_a_cut_off_message_is_refused(name: str) -> None:
     random = Random(name)
     cls = catalogue.message_class(name)

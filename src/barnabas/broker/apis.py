@@ -41,10 +41,15 @@ SERVED = (
     ServedApi(75, 0, 0, "describe_topic_partitions"),
 )
 
+"""Kafka's APIs, which clients find in ApiVersions."""
+
+OWN = (ServedApi(10000, 0, 0, "describe_metrics"),)
+"""Ours, which ApiVersions leaves out: stock clients have no use for them."""
+
 
 def advertised() -> list[tuple[int, int, int]]:
     return _advertised(SERVED)
 
 
 def table(broker: Broker) -> dict[int, Api]:
-    return make_table(SERVED, "barnabas.broker.handlers", broker)
+    return make_table((*SERVED, *OWN), "barnabas.broker.handlers", broker)

@@ -16,6 +16,7 @@ from barnabas.wire.schema import Message
 
 if TYPE_CHECKING:
     from barnabas.runtime.group_coordinator import GroupCoordinator
+    from barnabas.runtime.pipeline import Api
 
 Then = Callable[[Any], None]
 """Takes a response, or the ApiError that stands for it."""
@@ -41,6 +42,7 @@ class Broker:
         controller_id: Callable[[], int],
         describe_directories: Callable[[], list[Any]],
         served: Callable[[], list[tuple[int, int, int]]],
+        apis: Callable[[], Mapping[int, Api]],
     ) -> None:
         self.node_id = node_id
         self.cluster_id = cluster_id
@@ -56,6 +58,8 @@ class Broker:
         self.describe_directories = describe_directories
         self.served = served
         """(key, lowest, highest version) of each API that is advertised."""
+        self.apis = apis
+        """Every API of the pipeline, by key, with its counters."""
         self.sessions = FetchSessions(settings.max_incremental_fetch_session_cache_slots, clock, random)
         self.producer_ids = ProducerIds(self)
         self.metadata_cache: dict[tuple[int, str], Message] = {}

@@ -147,10 +147,8 @@ class Node:
             self.controller.driver.start(
                 loaded.voters, first=self._is_new, then=lambda problem: self._led(problem, loaded)
             )
-        except START_PROBLEMS as problem:
-            then(_as_start_error(problem))
-        except StartError as problem:
-            then(problem)
+        except (StartError, *START_PROBLEMS) as problem:
+            then(problem if isinstance(problem, StartError) else _as_start_error(problem))
 
     def _led(self, problem: DiskError | None, loaded: Loaded) -> None:
         """The quorum has a leader: us."""
@@ -366,6 +364,7 @@ class Node:
             controller_id=self._controller_id,
             describe_directories=lambda: describe_directories(self._disk, self._directories),
             served=broker_apis.advertised,
+            apis=lambda: self.pipeline.apis,
         )
 
     def _make_groups(self, partitions: LocalPartitions) -> GroupCoordinator:

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from barnabas.runtime.pipeline import Api, Loaded
-from barnabas.wire.catalogue import APIS
+from barnabas.wire.catalogue import api_name
 
 PRODUCE_KEY = 0
 
@@ -23,7 +23,7 @@ class ServedApi(NamedTuple):
 
     @property
     def name(self) -> str:
-        return APIS[self.key]
+        return api_name(self.key)
 
     @property
     def lowest_advertised(self) -> int:

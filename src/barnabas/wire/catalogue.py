@@ -98,6 +98,11 @@ APIS: dict[int, str] = {
 }
 """API keys and names. The gaps are APIs that Kafka has removed."""
 
+OWN_APIS: dict[int, str] = {
+    10000: "DescribeMetrics",
+}
+"""APIs that only Barnabas has. Brokers serve them without advertising them; ``names`` leaves their messages out."""
+
 STORED: dict[str, tuple[str, ...]] = {
     "classic_group": (
         "GroupMetadataKey",
@@ -228,8 +233,9 @@ _pairs: dict[int, tuple[type[Message], type[Message]]] = {}
 
 
 def names() -> list[str]:
-    """Every message there is."""
-    return list(_index())
+    """Every message of Kafka's."""
+    own = {message for name in OWN_APIS.values() for message in _messages(name)}
+    return [name for name in _index() if name not in own]
 
 
 def message_class(name: str) -> type[Message]:
@@ -238,20 +244,29 @@ def message_class(name: str) -> type[Message]:
     return found
 
 
+def api_name(api_key: int) -> str:
+    """The name of an API, Kafka's or our own. Raises KeyError."""
+    return APIS[api_key] if api_key in APIS else OWN_APIS[api_key]
+
+
 def api_classes(api_key: int) -> tuple[type[Message], type[Message]]:
     """The request and the response of an API. Raises KeyError."""
     pair = _pairs.get(api_key)
     if pair is None:
-        name = APIS[api_key]
-        pair = _pairs[api_key] = message_class(name + "Request"), message_class(name + "Response")
+        request, response = _messages(api_name(api_key))
+        pair = _pairs[api_key] = message_class(request), message_class(response)
     return pair
+
+
+def _messages(api: str) -> tuple[str, str]:
+    return f"{api}Request", f"{api}Response"
 
 
 def _index() -> dict[str, str]:
     if not _modules:
-        for name in APIS.values():
+        for name in (*APIS.values(), *OWN_APIS.values()):
             module = "barnabas.wire.api." + re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
-            _modules[name + "Request"] = _modules[name + "Response"] = module
+            _modules.update(dict.fromkeys(_messages(name), module))
         for module, records in STORED.items():
             _modules.update(dict.fromkeys(records, f"barnabas.wire.stored.{module}"))
         _modules.update(dict.fromkeys(_HEADERS, "barnabas.wire.header"))

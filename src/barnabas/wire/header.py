@@ -114,9 +114,10 @@ class Beginning:
 
 
 def _look_up_flexible(api_key: int) -> Versions:
-    if api_key not in catalogue.APIS:
+    try:
+        request, _ = catalogue.api_classes(api_key)
+    except KeyError:
         return NO_VERSIONS
-    request, _ = catalogue.api_classes(api_key)
     found = _flexible_versions[api_key] = parse_versions(request.flexible)
     return found
 

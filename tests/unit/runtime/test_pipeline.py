@@ -153,7 +153,7 @@ def test_a_reply_to_a_client_that_has_gone_is_dropped() -> None:
     ("data", "reason"),
     [
         (b"\x00", "header"),
-        (b"\x27\x10\x00\x00\x00\x00\x00\x01\xff\xff", "API key 10000"),
+        (b"\x27\x0f\x00\x00\x00\x00\x00\x01\xff\xff", "API key 9999"),
         (b"\x00\x0c\x00\x63\x00\x00\x00\x01\xff\xff\x00", "Heartbeat version 99"),
         (b"\x00\x0c\x00\x04\x00\x00\x00\x01\xff\xff\x00\x7f", "malformed Heartbeat"),
     ],

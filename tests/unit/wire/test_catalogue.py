@@ -28,9 +28,22 @@ def test_every_api_has_a_request_and_a_response() -> None:
             assert response_header_version(response, version) in (0, 1)
 
 
+def test_own_apis_are_found_and_not_listed_among_kafkas() -> None:
+    for api_key, name in catalogue.OWN_APIS.items():
+        request, response = catalogue.api_classes(api_key)
+        assert (request.__name__, response.__name__) == (name + "Request", name + "Response")
+        assert (request.api_key, request.versions) == (api_key, response.versions)
+        assert catalogue.message_class(request.__name__) is request
+        assert not {request.__name__, response.__name__} & set(catalogue.names())
+        assert catalogue.api_name(api_key) == name
+    assert not catalogue.OWN_APIS.keys() & catalogue.APIS.keys()
+
+
 def test_unknown_names_and_keys() -> None:
     with pytest.raises(KeyError):
         catalogue.api_classes(9999)
+    with pytest.raises(KeyError):
+        catalogue.api_name(9999)
     with pytest.raises(KeyError):
         catalogue.message_class("Nothing")
 
