@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "produce": ("produce", "produce", "Send lines as messages."),
     "consume": ("consume", "consume", "Print messages."),
     "group": ("group", "group", "List, describe, reset and delete consumer groups."),
+    "broker": ("broker", "broker", "Show what a running broker has counted."),
     "log": ("log_dump", "log", "Look into segment files and verify them."),
     "pipeline": ("pipeline", "pipeline", "Topics into tables and back, with Spark."),
     "wire": ("wire", "wire", "Decode and encode protocol messages."),
@@ -134,5 +135,5 @@ def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> 
 def main() -> None:
     """Barnabas: a message broker that speaks Kafka's protocol.
 
-    Every command but serve talks to any broker of that protocol.
+    Every command but serve and broker works with any broker of that protocol.
     """
