@@ -40,9 +40,9 @@ Examples:
 @bootstrap_option
 def init(folder: Path, topic: str, name: str | None, bootstrap: str) -> None:
     """Begin a project of Spark Declarative Pipelines that reads a topic."""
-    from barnabas.cli import pipeline_run  # noqa: PLC0415 - keeps --help fast
+    from barnabas.cli import pipeline_project  # noqa: PLC0415 - keeps --help fast
 
-    pipeline_run.init(folder, topic, bootstrap, name)
+    pipeline_project.init(folder, topic, bootstrap, name)
 
 
 @pipeline.command(
@@ -83,14 +83,14 @@ def run(
 
     PROJECT is its folder or its spark-pipeline.yml; without it, the folder we are in or one above it.
     """
-    from barnabas.cli import pipeline_run  # noqa: PLC0415 - keeps --help fast
+    from barnabas.cli import pipeline_project  # noqa: PLC0415 - keeps --help fast
 
     if full_refresh_all and (refresh or full_refresh):
         raise click.UsageError("--full-refresh-all makes everything anew: leave out --refresh and --full-refresh")
     if continuous and dry_run:
         raise click.UsageError("--dry-run runs nothing, so it cannot be --continuous")
     choice = {"refresh": refresh, "full_refresh": full_refresh, "full_refresh_all": full_refresh_all, "dry": dry_run}
-    pipeline_run.run(project, master, config, choice, every_s if continuous else None, as_json)
+    pipeline_project.run(project, master, config, choice, every_s if continuous else None, as_json)
 
 
 for job in pipeline_jobs.COMMANDS:

@@ -62,9 +62,9 @@ checkpoint thrown away, the job adds what is missing and nothing twice.
 @json_option
 def archive(**given: Any) -> None:
     """Bring topics into a table, exactly once."""
-    from barnabas.cli import pipeline_work  # noqa: PLC0415 - keeps --help fast
+    from barnabas.cli import pipeline_runner  # noqa: PLC0415 - keeps --help fast
 
-    pipeline_work.archive(**given)
+    pipeline_runner.archive(**given)
 
 
 @click.command(
@@ -89,9 +89,9 @@ Examples:
 @json_option
 def verify(**given: Any) -> None:
     """Prove that a table has what the topic has: no record missing, none twice, the same contents."""
-    from barnabas.cli import pipeline_work  # noqa: PLC0415 - keeps --help fast
+    from barnabas.cli import pipeline_runner  # noqa: PLC0415 - keeps --help fast
 
-    pipeline_work.verify(**given)
+    pipeline_runner.verify(**given)
 
 
 @click.command(
@@ -123,9 +123,9 @@ SOURCE is a topic, or a table. {TABLE} Stopped with Ctrl-C, it says where to go 
 @json_option
 def replay(**given: Any) -> None:
     """Send the records of a table or a topic to a topic, in order per key."""
-    from barnabas.cli import pipeline_work  # noqa: PLC0415 - keeps --help fast
+    from barnabas.cli import pipeline_runner  # noqa: PLC0415 - keeps --help fast
 
-    pipeline_work.replay(**given)
+    pipeline_runner.replay(**given)
 
 
 @click.command(
@@ -165,9 +165,9 @@ end of the dead-letter topic again, with the number of attempts.
 @json_option
 def deadletters(**given: Any) -> None:
     """Look at dead letters again, and send back what can be decoded now."""
-    from barnabas.cli import pipeline_work  # noqa: PLC0415 - keeps --help fast
+    from barnabas.cli import pipeline_runner  # noqa: PLC0415 - keeps --help fast
 
-    pipeline_work.deadletters(**given)
+    pipeline_runner.deadletters(**given)
 
 
 @click.command(
@@ -186,9 +186,9 @@ Examples:
 @json_option
 def hotkeys(**given: Any) -> None:
     """Show the heaviest keys of a topic, and how evenly its partitions are filled."""
-    from barnabas.cli import pipeline_work  # noqa: PLC0415 - keeps --help fast
+    from barnabas.cli import pipeline_runner  # noqa: PLC0415 - keeps --help fast
 
-    pipeline_work.hotkeys(**given)
+    pipeline_runner.hotkeys(**given)
 
 
 @click.command(
@@ -215,9 +215,9 @@ The exit code is 1 where they differ.
 @json_option
 def compare(**given: Any) -> None:
     """Say what is missing, extra or different between two topics, or a topic and a table."""
-    from barnabas.cli import pipeline_work  # noqa: PLC0415 - keeps --help fast
+    from barnabas.cli import pipeline_runner  # noqa: PLC0415 - keeps --help fast
 
-    pipeline_work.compare(**given)
+    pipeline_runner.compare(**given)
 
 
 COMMANDS = (archive, verify, replay, deadletters, hotkeys, compare)

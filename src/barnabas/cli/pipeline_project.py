@@ -1,4 +1,4 @@
-"""The work of ``barnabas pipeline init`` and ``run``."""
+"""Makes and runs projects of Spark Declarative Pipelines for ``barnabas pipeline init`` and ``run``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The work of the jobs of ``barnabas pipeline``."""
+"""Runs the jobs of ``barnabas pipeline`` and prints what they did."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 
 from barnabas.cli.output import json_bytes, print_json, print_table, safe_text, size_text
 from barnabas.cli.pipeline_jobs import read_schema
-from barnabas.cli.pipeline_run import need_spark
+from barnabas.cli.pipeline_project import need_spark
 from barnabas.cli.pipeline_stopping import Stopped, Stopping
 from barnabas.model.ids import TopicPartition
 
