@@ -129,7 +129,7 @@ class World:
             log = self.logs.create(topic.name, topic.topic_id, topic.settings, now_ms=self.now_ms)
         topic.partition = Partition(log=log, topic_id=topic.topic_id, node_id=1, disk=self.disk, clock=_Clock(self))
         topic.leader_epoch += 1
-        topic.partition.lead(topic.leader_epoch, (1,))
+        topic.partition.lead(topic.leader_epoch, 0, (1,), (1,))
 
     def _die(self, kind: str) -> None:
         self._see_starts()

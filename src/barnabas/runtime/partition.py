@@ -15,7 +15,7 @@ from typing import Protocol
 
 from barnabas.core.replication.leader import LeaderState
 from barnabas.model.errors import ApiError, ErrorCode
-from barnabas.model.ids import TopicPartition, Uuid
+from barnabas.model.ids import NO_LEADER, TopicPartition, Uuid
 from barnabas.model.ports import Clock, Disk, DiskError
 from barnabas.model.settings import LONG_MAX
 from barnabas.model.topic_settings import TopicSettings
@@ -48,16 +48,22 @@ class FetchWaiter(Protocol):
 
 
 class Partition:
-    def __init__(self, *, log: Log, topic_id: Uuid, node_id: int, disk: Disk, clock: Clock) -> None:
+    def __init__(
+        self, *, log: Log, topic_id: Uuid, node_id: int, disk: Disk, clock: Clock, high_watermark: int = 0
+    ) -> None:
+        """``high_watermark`` is that of the checkpoint; the log may have lost what lay below it, or begin after it."""
         self.name: TopicPartition = log.partition
         self.topic_id = topic_id
         self.log = log
-        self.high_watermark = log.log_start_offset
+        self.high_watermark = max(log.log_start_offset, min(high_watermark, log.log_end_offset))
+        self.leader_id: int = NO_LEADER
+        self.partition_epoch = -1
         self.leader: LeaderState | None = None
         self.leader_epoch = -1
         self.leader_epoch_start_offset = -1
         """Where the log ended when this broker became leader."""
         self.in_sync_count = 0
+        self.replicas: tuple[int, ...] = ()
         self.durable_end = 0
         """Below it this replica holds the log as durably as the topic's flush settings ask: what acks=1 waits for."""
         self.is_durable_at_once = False
@@ -70,8 +76,8 @@ class Partition:
         self._waiting_fetches: dict[FetchWaiter, None] = {}
         self._waiting_for_durable: deque[tuple[int, Callable[[ErrorCode], None]]] = deque()
         self._waiting_for_commit: deque[tuple[int, Callable[[ErrorCode], None]]] = deque()
-        self._unseen_bytes = 0
-        """Appended, and not yet told to those who wait."""
+        self._invisible: deque[tuple[int, int]] = deque()
+        """(end offset, bytes) of appended batches that the high watermark has not passed."""
         self._flushing = False
         self._naming = False
         self._flush_timer_set = False
@@ -92,15 +98,21 @@ class Partition:
         self.is_durable_at_once = self.leader is not None and not self._flushes
         self.commits_at_once = self.is_durable_at_once and self.in_sync_count == 1
 
-    def lead(self, leader_epoch: int, in_sync_replicas: tuple[int, ...]) -> None:
-        """Becomes leader. With no other in-sync replica the log is committed as far as it is durable.
+    def lead(
+        self, leader_epoch: int, partition_epoch: int, replicas: tuple[int, ...], in_sync_replicas: tuple[int, ...]
+    ) -> None:
+        """Becomes leader, or stays it with other in-sync replicas.
+
+        With no other in-sync replica the log is committed as far as it is durable.
 
         Where the topic's flush settings make acknowledgements wait for a sync, what recovery found has to be synced
         first: a producer's repetition of it must not be acknowledged before.
         """
         if self.leader is not None and leader_epoch == self.leader_epoch:
+            self.update(partition_epoch, in_sync_replicas)
             return
-        self.leader_epoch = leader_epoch
+        self.leader_id, self.leader_epoch, self.partition_epoch = self._node_id, leader_epoch, partition_epoch
+        self.replicas = replicas
         self.in_sync_count = len(in_sync_replicas)
         self.log.assign_epoch_start(leader_epoch)
         self.leader_epoch_start_offset = self.log.log_end_offset
@@ -113,6 +125,24 @@ class Partition:
             self.flush()
         else:
             self._advance(self.log.log_end_offset)
+
+    def update(self, partition_epoch: int, in_sync_replicas: tuple[int, ...]) -> None:
+        """The in-sync replicas have changed and the leader has not."""
+        if self.leader is None or partition_epoch <= self.partition_epoch:
+            return
+        self.partition_epoch = partition_epoch
+        self.in_sync_count = len(in_sync_replicas)
+        self._learn_commits()
+        if self.leader.update(in_sync_replicas):
+            self._on_high_watermark(self.leader.high_watermark)
+
+    def follow(self, leader: int, leader_epoch: int) -> None:
+        """Another broker leads, or none does: clients are sent there, and the high watermark stays where it is."""
+        if leader_epoch < self.leader_epoch or (leader, leader_epoch) == (self.leader_id, self.leader_epoch):
+            return
+        self.leader_id, self.leader_epoch = leader, leader_epoch
+        if self.leader is not None:
+            self.stop(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def stop(self, reason: ErrorCode) -> None:
         """No longer served here: everyone who waits is answered."""
@@ -160,7 +190,7 @@ class Partition:
         except (DiskError, LogOffline) as problem:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem)) from problem
         if not appended.duplicate:
-            self._unseen_bytes += appended.size
+            self._invisible.append((appended.last_offset + 1, appended.size))
             if self._flushes:
                 self._gate(now_ms)
             else:
@@ -190,12 +220,16 @@ class Partition:
             while self._waiting_for_durable and self._waiting_for_durable[0][0] < offset:
                 self._waiting_for_durable.popleft()[1](ErrorCode.NONE)
         leader = self.leader
-        if leader is None or not leader.advance(self._node_id, offset):
-            return
-        self.high_watermark = leader.high_watermark
+        if leader is not None and leader.advance(self._node_id, offset):
+            self._on_high_watermark(leader.high_watermark)
+
+    def _on_high_watermark(self, high_watermark: int) -> None:
+        self.high_watermark = high_watermark
         while self._waiting_for_commit and self._waiting_for_commit[0][0] < self.high_watermark:
             self._waiting_for_commit.popleft()[1](ErrorCode.NONE)
-        grown, self._unseen_bytes = self._unseen_bytes, 0
+        invisible, grown = self._invisible, 0
+        while invisible and invisible[0][0] <= high_watermark:
+            grown += invisible.popleft()[1]
         if self._waiting_fetches:
             for waiter in list(self._waiting_fetches):
                 waiter.grown(self, grown)
@@ -265,6 +299,36 @@ class Partition:
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(problem)) from problem
 
     # Looking up; all raise ApiError alone
+
+    @property
+    def log_start_offset(self) -> int:
+        return self.log.log_start_offset
+
+    @property
+    def local_log_start_offset(self) -> int:
+        return self.log.local_log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.log.log_end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self.log.last_stable_offset(self.high_watermark)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.log.size_bytes
+
+    @property
+    def data_folder(self) -> str:
+        """The one of ``log.dirs`` that holds the log."""
+        return self.log.directory.rpartition("/")[0]
+
+    @property
+    def allows_deletion(self) -> bool:
+        """Whether cleanup.policy includes delete."""
+        return self.log.settings.deletes
 
     def epoch_of(self, offset: int) -> int:
         """The leader epoch in which the record at the offset was written, -1 where it is not known."""

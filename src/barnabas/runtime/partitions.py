@@ -149,12 +149,11 @@ class LocalPartitions:
     def _apply_leadership(self, partition: Partition, state: PartitionImage) -> None:
         if state.leader == self._node_id:
             try:
-                partition.lead(state.leader_epoch, state.in_sync_replicas)
+                partition.lead(state.leader_epoch, state.partition_epoch, state.replicas, state.in_sync_replicas)
             except (DiskError, LogOffline) as problem:
                 self._report("a partition cannot be led", partition=str(partition.name), reason=str(problem))
-        elif partition.leader is not None:
-            partition.leader_epoch = state.leader_epoch
-            partition.stop(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        else:
+            partition.follow(state.leader, state.leader_epoch)
 
     def _open(self, topic: TopicImage, number: int, settings: TopicSettings) -> Partition | None:
         name = TopicPartition(topic.name, number)
@@ -173,7 +172,12 @@ class LocalPartitions:
             return None
         self._unopened.discard((topic.topic_id, number))
         partition = Partition(
-            log=log, topic_id=topic.topic_id, node_id=self._node_id, disk=self._disk, clock=self._clock
+            log=log,
+            topic_id=topic.topic_id,
+            node_id=self._node_id,
+            disk=self._disk,
+            clock=self._clock,
+            high_watermark=self._logs.checkpointed_high_watermark(name),
         )
         self._by_topic.setdefault(topic.name, {})[number] = partition
         self._by_id.setdefault(topic.topic_id, {})[number] = partition

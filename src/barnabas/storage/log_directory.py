@@ -300,8 +300,8 @@ class LogDirectory:
             },
         }
 
-    def read_high_watermarks(self) -> Mapping[TopicPartition, int]:
-        return self._checkpoints[checkpoints.HIGH_WATERMARKS]
+    def checkpointed_high_watermark(self, partition: TopicPartition) -> int:
+        return self._checkpoints[checkpoints.HIGH_WATERMARKS].get(partition, 0)
 
     def close(self, *, broker_epoch: int, high_watermarks: dict[TopicPartition, int] | None = None) -> bool:
         """Flushes and closes everything; the marker is written only where all of it went well."""
@@ -430,11 +430,10 @@ class LogManager:
             if directory.failure is None:
                 directory.checkpoint(high_watermarks)
 
-    def read_high_watermarks(self) -> dict[TopicPartition, int]:
-        found: dict[TopicPartition, int] = {}
-        for directory in self.directories:
-            found.update(directory.read_high_watermarks())
-        return found
+    def checkpointed_high_watermark(self, partition: TopicPartition) -> int:
+        """0 where none is known."""
+        directory = self.directory_of(partition)
+        return 0 if directory is None else directory.checkpointed_high_watermark(partition)
 
     def close(self, *, broker_epoch: int = -1, high_watermarks: dict[TopicPartition, int] | None = None) -> bool:
         """True where every folder was closed cleanly."""

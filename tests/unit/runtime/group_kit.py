@@ -72,7 +72,7 @@ class Kit:
         log = open_log(self.disk, settings)
         self.partition = Partition(log=log, topic_id=Uuid(b"1" * 16), node_id=1, disk=self.disk, clock=self.clock)
         self.leader_epoch += 1
-        self.partition.lead(self.leader_epoch, (1,))
+        self.partition.lead(self.leader_epoch, 0, (1,), (1,))
         self.shard = self.new_shard()
 
     def restart(self) -> None:

@@ -99,7 +99,7 @@ class Bench:
         self.disk.make_directory("/data")
         log = self.logs.create(TopicPartition(name, 0), None, settings, now_ms=NOW)
         partition = Partition(log=log, topic_id=Uuid(b"1" * 16), node_id=1, disk=self.disk, clock=self.clock)
-        partition.lead(0, (1,))
+        partition.lead(0, 0, (1,), (1,))
         self.partitions.append(partition)
         self.fill(partition, count)
         return partition

@@ -44,7 +44,7 @@ class Life:
         self.clock = TimerClock()
         self.log: Log = open_log(disk, small(**{"flush_messages": 1, **settings}), recovery_point=recovery_point)
         self.partition = Partition(log=self.log, topic_id=Uuid(b"1" * 16), node_id=1, disk=disk, clock=self.clock)
-        self.partition.lead(leader_epoch, (1,))
+        self.partition.lead(leader_epoch, 0, (1,), (1,))
         self.outcomes: list[tuple[bytes, ErrorCode]] = []
         disk.is_slow = True
 
@@ -113,7 +113,7 @@ def test_what_the_loop_does_meanwhile_is_left_to_the_next_flush() -> None:
     life = Life(SimDisk(), segment_bytes=300)
     life.append()
     first = life.log.active
-    life.partition.lead(1, (1,))
+    life.partition.lead(1, 0, (1,), (1,))
     for _ in range(3):
         life.append(b"v" * 50)
     assert first is not life.log.active
@@ -133,7 +133,7 @@ def test_no_room_for_the_epochs_fails_this_flush_only(fault: Fault) -> None:
     life = Life(SimDisk())
     life.append()
     life.release_all()
-    life.partition.lead(1, (1,))
+    life.partition.lead(1, 0, (1,), (1,))
     # The batch is written, the file for the epochs created and emptied; then there is no room for them.
     life.disk.fail(life.disk.operations + 4, fault)
     life.append(b"refused")
@@ -201,7 +201,7 @@ def test_a_power_cut_in_the_midst_takes_nothing_that_was_acknowledged(seed: int)
         for number in range(generator.randrange(1, 30)):
             life.append(b"%d-%d" % (leader_epoch, number) * generator.randrange(1, 9))
             if generator.random() < 0.1:
-                life.partition.lead(life.log.latest_epoch + 1, (1,))
+                life.partition.lead(life.log.latest_epoch + 1, 0, (1,), (1,))
             for _ in range(generator.randrange(0, 5)):
                 disk.release()
         point = life.log.flushed_offset

@@ -31,7 +31,7 @@ def led(disk: SimDisk | None = None, epochs: tuple[int, ...] = (3, 5), **setting
     log = open_log(disk, small(**settings))
     partition = Partition(log=log, topic_id=Uuid(b"1" * 16), node_id=1, disk=disk, clock=StillClock())
     for leader_epoch in epochs:
-        partition.lead(leader_epoch, (1,))
+        partition.lead(leader_epoch, 0, (1,), (1,))
         for _ in range(3):
             timestamp = NOW + 1000 * log.log_end_offset
             partition.append(memoryview(bytearray(batch(timestamp=timestamp))), NOW)
@@ -113,3 +113,71 @@ def test_damage_is_an_error_code() -> None:
     assert refused(read) is ErrorCode.CORRUPT_MESSAGE
     assert refused(lambda: partition.offset_for_timestamp(NOW + 1000 * offset)) is ErrorCode.CORRUPT_MESSAGE
     assert partition.read(0, 1000, committed_only=False, minimum_one=True).records is not None
+
+
+class Waiter:
+    def __init__(self) -> None:
+        self.grown_bytes: list[int] = []
+        self.disturbances = 0
+
+    def grown(self, partition: Partition, grown_bytes: int) -> None:
+        self.grown_bytes.append(grown_bytes)
+
+    def disturbed(self) -> None:
+        self.disturbances += 1
+
+
+def test_acks_1_does_not_wait_for_followers_and_acks_all_does() -> None:
+    partition = led(epochs=())
+    partition.lead(1, 0, (1, 2), (1, 2))
+    durable: list[ErrorCode] = []
+    committed: list[ErrorCode] = []
+    appended = partition.append(memoryview(bytearray(batch())), NOW)
+    partition.when_durable(appended.last_offset, durable.append)
+    partition.when_committed(appended.last_offset, committed.append)
+    assert (durable, committed) == ([ErrorCode.NONE], [])
+    assert (partition.durable_end, partition.high_watermark) == (1, 0)
+    assert partition.is_durable_at_once
+    assert not partition.commits_at_once
+
+
+def test_the_same_epoch_with_other_in_sync_replicas_is_an_update() -> None:
+    partition = led(epochs=())
+    partition.lead(1, 0, (1, 2), (1, 2))
+    waiter = Waiter()
+    partition.add_fetch(waiter)
+    size = sum(partition.append(memoryview(bytearray(batch())), NOW).size for _ in range(2))
+    assert waiter.grown_bytes == []
+    partition.lead(1, 1, (1, 2), (1,))
+    assert (partition.high_watermark, partition.in_sync_count) == (2, 1)
+    assert waiter.grown_bytes == [size], "growth is what became visible"
+    partition.update(1, (1, 2))
+    assert partition.in_sync_count == 1, "an update that was applied already changes nothing"
+    partition.update(2, (1, 2))
+    partition.append(memoryview(bytearray(batch())), NOW)
+    assert partition.high_watermark == 2, "the replica that joined holds it until it has fetched"
+
+
+def test_a_follower_answers_as_one_and_keeps_its_high_watermark() -> None:
+    partition = led()
+    waiter, outcomes = Waiter(), []
+    partition.add_fetch(waiter)
+    partition.when_committed(100, outcomes.append)
+    partition.follow(2, 6)
+    assert (partition.leader_id, partition.leader_epoch, partition.high_watermark) == (2, 6, 6)
+    assert outcomes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert waiter.disturbances == 1
+    assert refused(lambda: partition.append(memoryview(bytearray(batch())), NOW)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    partition.follow(3, 5)
+    assert partition.leader_id == 2, "an older epoch is no news"
+
+
+@pytest.mark.parametrize(("checkpoint", "expected"), [(0, 0), (4, 4), (99, 6)])
+def test_the_high_watermark_starts_from_its_checkpoint_within_the_log(checkpoint: int, expected: int) -> None:
+    disk = SimDisk()
+    led(disk)
+    log = open_log(disk)
+    partition = Partition(
+        log=log, topic_id=Uuid(b"1" * 16), node_id=1, disk=disk, clock=StillClock(), high_watermark=checkpoint
+    )
+    assert partition.high_watermark == expected

@@ -40,7 +40,7 @@ def test_a_clean_stop_is_recognised_and_its_marker_taken_away():
     log = second.get(A)
     assert log is not None
     assert (log.topic_id, log.log_start_offset, log.log_end_offset, log.flushed_offset) == (TOPIC_ID, 2, 20, 20)
-    assert second.read_high_watermarks() == {A: 20}
+    assert second.checkpointed_high_watermark(A) == 20
 
     del second
     disk.unlock("/data/.lock")
@@ -284,7 +284,7 @@ def test_a_recreated_partition_does_not_inherit_checkpoints(checkpointed_again: 
     assert log is not None
     assert (log.log_start_offset, log.log_end_offset, log.cleaned_offset) == (0, 10, None)
     assert offsets(log) == list(range(10))
-    assert A not in two.read_high_watermarks()
+    assert two.checkpointed_high_watermark(A) == 0
     assert reports == []
 
 

@@ -38,6 +38,6 @@ def _delete(broker: Broker, topic: str, number: int, offset: int) -> int:
     if topic in INTERNAL_TOPICS:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     partition.check_leader()
-    if not partition.log.settings.deletes:
+    if not partition.allows_deletion:
         raise ApiError(ErrorCode.POLICY_VIOLATION)
     return partition.delete_records_before(partition.high_watermark if offset == HIGH_WATERMARK else offset)

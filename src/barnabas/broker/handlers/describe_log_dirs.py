@@ -22,8 +22,8 @@ def handle(broker: Broker, exchange: Request, request: DescribeLogDirsRequest) -
         name = partition.name
         if wanted is not None and name.partition not in wanted.get(name.topic, ()):
             continue
-        folder = partition.log.directory.rpartition("/")[0]
-        entry = DescribeLogDirsPartition(name.partition, partition.log.size_bytes)
+        folder = partition.data_folder
+        entry = DescribeLogDirsPartition(name.partition, partition.size_bytes)
         by_directory.setdefault(folder, {}).setdefault(name.topic, []).append(entry)
     results = []
     for directory in broker.describe_directories():

@@ -104,10 +104,9 @@ class _Fetch:
     def _read_partition(self, partition: Partition, target: Target, data: PartitionData, left: int) -> int:
         wanted = target.wanted
         partition.check_leader(wanted.current_leader_epoch)
-        log = partition.log
         data.high_watermark = partition.high_watermark
-        data.last_stable_offset = log.last_stable_offset(partition.high_watermark)
-        data.log_start_offset = log.log_start_offset
+        data.last_stable_offset = partition.last_stable_offset
+        data.log_start_offset = partition.log_start_offset
         if wanted.last_fetched_epoch >= 0 and self._diverges(partition, target, data):
             return 0
         if self._committed_only:
@@ -129,10 +128,10 @@ class _Fetch:
     def _diverges(self, partition: Partition, target: Target, data: PartitionData) -> bool:
         """The reader's last epoch ended earlier here: it holds records that were lost (KIP-595, KIP-320)."""
         wanted = target.wanted
-        at_most = partition.log.log_end_offset
+        at_most = partition.log_end_offset
         if wanted.last_fetched_epoch == partition.leader_epoch and wanted.fetch_offset <= at_most:
             return False
-        known_epoch, end_offset = partition.log.end_offset_for_epoch(wanted.last_fetched_epoch)
+        known_epoch, end_offset = partition.end_of_epoch(wanted.last_fetched_epoch)
         if end_offset < 0:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
         if known_epoch == wanted.last_fetched_epoch and end_offset >= wanted.fetch_offset:

@@ -69,7 +69,7 @@ def _look_up(
     partition.check_leader(wanted.current_leader_epoch)
     end = partition.visible_end(committed_only=request.isolation_level == READ_COMMITTED)
     if request.replica_id == DEBUGGING_CONSUMER:
-        end = partition.log.log_end_offset
+        end = partition.log_end_offset
     elif wanted.timestamp not in STARTS and partition.high_watermark < partition.leader_epoch_start_offset:
         # A new leader whose high watermark lags would answer with an offset that lies before one given earlier.
         old = exchange.version < FIRST_WITH_OFFSET_NOT_AVAILABLE
@@ -78,14 +78,13 @@ def _look_up(
 
 
 def _answer(partition: Partition, timestamp: int, end: int, answer: ListOffsetsPartitionResponse) -> None:
-    log = partition.log
     if timestamp == LATEST:
         answer.offset = end
         answer.leader_epoch = partition.leader_epoch
     elif timestamp in (EARLIEST, EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD):
         if timestamp == EARLIEST_PENDING_UPLOAD:
             return  # nothing waits for a tier: there is none
-        answer.offset = log.log_start_offset if timestamp == EARLIEST else log.local_log_start_offset
+        answer.offset = partition.log_start_offset if timestamp == EARLIEST else partition.local_log_start_offset
         answer.leader_epoch = partition.epoch_of(answer.offset)
     elif timestamp != LATEST_TIERED:
         latest = timestamp == MAX_TIMESTAMP

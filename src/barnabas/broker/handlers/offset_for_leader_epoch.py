@@ -33,5 +33,5 @@ def _end_of_epoch(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) 
         partition.check_leader(wanted.current_leader_epoch)
     except ApiError as problem:
         return EpochEndOffset(problem.code, wanted.partition)
-    leader_epoch, end_offset = partition.log.end_offset_for_epoch(wanted.leader_epoch)
+    leader_epoch, end_offset = partition.end_of_epoch(wanted.leader_epoch)
     return EpochEndOffset(0, wanted.partition, leader_epoch, end_offset)

@@ -20,6 +20,15 @@ class LeaderState:
         """In-sync replica -> the offset up to which it is known to hold the log."""
         invariant(me in self._ends, "a leader is in sync with itself")
 
+    def update(self, in_sync_replicas: tuple[int, ...]) -> bool:
+        """The set of in-sync replicas has changed; whether the high watermark moved by that.
+
+        Of one that joined nothing is known yet: it holds the high watermark where it is until it has fetched.
+        """
+        invariant(self.me in in_sync_replicas, "a leader is in sync with itself")
+        self._ends = {replica: self._ends.get(replica, self.high_watermark) for replica in in_sync_replicas}
+        return self._move(min(self._ends.values()))
+
     def advance(self, replica: int, offset: int) -> bool:
         """A replica holds the log up to ``offset``; whether the high watermark moved by it.
 
@@ -29,7 +38,9 @@ class LeaderState:
         if replica not in ends:
             return False
         ends[replica] = offset
-        lowest = offset if len(ends) == 1 else min(ends.values())
+        return self._move(offset if len(ends) == 1 else min(ends.values()))
+
+    def _move(self, lowest: int) -> bool:
         if lowest <= self.high_watermark:
             return False
         self.high_watermark = lowest
