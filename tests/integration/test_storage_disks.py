@@ -163,7 +163,7 @@ def test_syncs_are_coalesced_and_answered_on_the_loop(tmp_path):
     for _ in range(10):
         disk.sync(file, answers.append)
     assert arrived.wait(60)
-    disk.flusher.close()
+    disk.sync_thread.close()
     assert answers == []
     assert len(posted) <= 3
     for callback in posted:
@@ -191,7 +191,7 @@ def test_a_folder_that_is_replaced_while_its_sync_waits_is_not_taken_for_the_oth
     disk.rename(str(tmp_path / "folder"), str(tmp_path / "renamed"))
     disk.make_directory(str(tmp_path / "folder"))
     disk.sync_names(str(tmp_path / "folder"), answer)
-    assert len(disk.flusher._waiting) == 2
+    assert len(disk.sync_thread._waiting) == 2
     go_on.set()
     disk.sync_names(str(tmp_path / "missing"), answer)
     disk.close()

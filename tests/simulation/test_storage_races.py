@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.storage.flushing import FlushFile
+from barnabas.storage.flush_plan import FlushFile
 from barnabas.storage.offset_checkpoints import OffsetCheckpoints
 from tests.simulation.storage_races import Violation, run_seed
 

@@ -5,7 +5,7 @@ so that ten thousand partitions fit under an ordinary limit. All methods are for
 use a file in another thread pins its descriptor first (``fileno``) and releases it on the loop afterwards: a pinned
 descriptor is never closed, and so never handed to another file under a reader's feet.
 
-Syncing and write-back run in a thread of their own (``flusher.py``).
+Syncing and write-back run in a thread of their own (``sync_thread.py``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from barnabas.app.flusher import Flusher, Post, Then, disk_error, sync_data
+from barnabas.app.sync_thread import Post, SyncThread, Then, disk_error, sync_data
 from barnabas.model.ports import Bytes, DiskError, File
 
 MAX_OPEN_FILES = 4096
@@ -153,7 +153,7 @@ class OsFile:
             raise disk_error("sync", self.path, error) from error
 
     def start_writeback(self, offset: int, size: int) -> None:
-        self._disk.flusher.write_back(self, offset, size)
+        self._disk.sync_thread.write_back(self, offset, size)
 
     def read_cached_into(self, buffer: bytearray | memoryview, offset: int) -> int | None:
         try:
@@ -234,7 +234,7 @@ class OsDisk:
         self._locks: dict[str, int] = {}
         self.can_probe = bool(_RWF_NOWAIT) and not fallbacks
         self.fallocate = None if fallbacks else _libc_function("fallocate")
-        self.flusher = Flusher(post, None if fallbacks else _libc_function("sync_file_range"))
+        self.sync_thread = SyncThread(post, None if fallbacks else _libc_function("sync_file_range"))
 
     # Descriptors
 
@@ -359,10 +359,10 @@ class OsDisk:
     def sync(self, file: File, then: Then) -> None:
         if not isinstance(file, OsFile):
             raise TypeError("a file of another disk")
-        self.flusher.sync(file, then)
+        self.sync_thread.sync(file, then)
 
     def sync_names(self, path: str, then: Then) -> None:
-        self.flusher.sync_folder(path, then)
+        self.sync_thread.sync_folder(path, then)
 
     def free_bytes(self, path: str) -> tuple[int, int]:
         try:
@@ -402,7 +402,7 @@ class OsDisk:
             os.close(descriptor)
 
     def close(self) -> None:
-        self.flusher.close()
+        self.sync_thread.close()
         while self._open_files:
             os.close(self._open_files.pop().forget_descriptor())
         for path in [*self._locks]:

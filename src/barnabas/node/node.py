@@ -28,8 +28,8 @@ from barnabas.model.topic_settings import TopicSettings
 from barnabas.node import folders, reconfiguration, registration
 from barnabas.node import format as formatting
 from barnabas.node.description import describe_directories
+from barnabas.node.metadata_snapshots import Snapshots
 from barnabas.node.ports import NodeDisk, Workers
-from barnabas.node.snapshots import Snapshots
 from barnabas.node.startup import Phase, Startup
 from barnabas.node.transport import NodeTransport
 from barnabas.node.upkeep import Upkeep

@@ -8,7 +8,7 @@ from barnabas.broker.context import Broker
 from barnabas.model.broker_settings import BrokerSettings
 from barnabas.model.errors import ApiError
 from barnabas.model.ports import Clock, DiskError, Timer
-from barnabas.node.snapshots import Snapshots
+from barnabas.node.metadata_snapshots import Snapshots
 from barnabas.runtime.partition import Partition
 from barnabas.storage.errors import LogOffline
 from barnabas.storage.log_directory import LogManager

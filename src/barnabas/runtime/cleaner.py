@@ -21,7 +21,7 @@ from barnabas.storage.cleaner_swap import begin_swap, find_segments, finish_swap
 from barnabas.storage.errors import LogOffline
 from barnabas.storage.log import Log
 from barnabas.storage.log_directory import LogDirectory, LogManager
-from barnabas.wire.compaction import SLOT_BYTES, new_map
+from barnabas.storage.offset_map import SLOT_BYTES, new_map
 
 RETRY_MS = 60_000
 """A log whose cleaning the disk refused (it is full, mostly) is tried again after this long."""

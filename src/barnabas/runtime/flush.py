@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from barnabas.model.ports import Disk, DiskError, FileMissing
 from barnabas.storage.errors import LogOffline
-from barnabas.storage.flushing import FlushFile, FlushTask
+from barnabas.storage.flush_plan import FlushFile, FlushTask
 from barnabas.storage.log import Log
 
 Then = Callable[[DiskError | LogOffline | None], None]

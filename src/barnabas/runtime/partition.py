@@ -22,9 +22,9 @@ from barnabas.model.topic_settings import TopicSettings
 from barnabas.runtime.flush import RETRY_MS, flush, sync_names
 from barnabas.storage.errors import LogOffline
 from barnabas.storage.log import Appended, Log
+from barnabas.storage.log_read import ReadResult
 from barnabas.storage.lookup import TimestampOffset
 from barnabas.storage.producer_state import Origin, ProducerEntry
-from barnabas.storage.reading import ReadResult
 from barnabas.wire.batch import CorruptBatch
 
 

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, Protocol
 from barnabas.model.ports import Clock
 from barnabas.model.session import Outlet, Refused
 from barnabas.wire import codec, header
+from barnabas.wire.decoders import Reader
 from barnabas.wire.error_codes import errors_in
-from barnabas.wire.reading import Reader
 from barnabas.wire.schema import DecodeError, EncodeError, Message
 
 FETCH_KEY = 1

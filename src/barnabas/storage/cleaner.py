@@ -31,11 +31,11 @@ from barnabas.storage.cleaner_output import CleanedSegment
 from barnabas.storage.cleaner_plan import CleanPlan, Source
 from barnabas.storage.cleaner_transactions import CleanedTransactions
 from barnabas.storage.index import OffsetIndex
+from barnabas.storage.offset_map import OffsetMap, Step
 from barnabas.storage.scan import scan_headers
 from barnabas.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from barnabas.wire import batch as batches
 from barnabas.wire.batch import BatchHeader, CorruptBatch, read_header
-from barnabas.wire.compaction import OffsetMap, Step
 from barnabas.wire.compression import compress
 from barnabas.wire.records import decode_batch, encode_batch, payload, read_control_type
 

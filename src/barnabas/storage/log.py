@@ -27,15 +27,15 @@ from barnabas.model.errors import ApiError, ErrorCode, invariant
 from barnabas.model.ids import TopicPartition, Uuid
 from barnabas.model.ports import Disk, DiskError, FileMissing, Random
 from barnabas.model.topic_settings import TopicSettings
-from barnabas.storage import flushing, loader, lookup, reading, retention
+from barnabas.storage import flush_plan, loader, log_read, lookup, retention
 from barnabas.storage.damage import Report, unheard
 from barnabas.storage.epoch_cache import EpochCache
 from barnabas.storage.errors import LogOffline
-from barnabas.storage.flushing import FlushTask
+from barnabas.storage.flush_plan import FlushTask
 from barnabas.storage.follower import append_batches
+from barnabas.storage.log_read import RECENT_ENDS, ReadResult, RecentPlaces
 from barnabas.storage.producer_snapshot import Snapshots
 from barnabas.storage.producer_state import Origin, ProducerState
-from barnabas.storage.reading import RECENT_ENDS, ReadResult, RecentPlaces
 from barnabas.storage.segment import RollLimits, Segment
 from barnabas.storage.transaction_index import AbortedTransaction
 from barnabas.storage.validation import BatchRules, Validation, check_produced, needs_rewrite, read_one_header, rewrite
@@ -400,11 +400,11 @@ class Log:
             raise self.offline
         if max_offset is None or max_offset > self.log_end_offset:
             max_offset = self.log_end_offset
-        return reading.read(self, offset, max_bytes, max_offset, minimum_one, aborted)
+        return log_read.read(self, offset, max_bytes, max_offset, minimum_one, aborted)
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Aborted transactions that overlap the range."""
-        return reading.aborted_transactions(self, start_offset, end_offset)
+        return log_read.aborted_transactions(self, start_offset, end_offset)
 
     def forget_places(self) -> None:
         """After segments were cut or removed."""
@@ -486,15 +486,15 @@ class Log:
         DiskError, for want of space mostly, says that nothing has been promised and nothing lost: a later flush may
         succeed. Only where a file is gone is the log, too.
         """
-        return self._unless_gone(lambda: flushing.begin(self))
+        return self._unless_gone(lambda: flush_plan.begin(self))
 
     def begin_naming(self) -> FlushTask:
         """What must be synced so that files are found again; nothing of what is in them, and nothing is written."""
-        return self._unless_gone(lambda: flushing.begin_naming(self))
+        return self._unless_gone(lambda: flush_plan.begin_naming(self))
 
     def name_epochs(self, task: FlushTask) -> None:
         """To be called between the syncs of the task's files and of its folders. Raises as ``begin_flush`` does."""
-        self._unless_gone(lambda: flushing.name_epochs(self, task))
+        self._unless_gone(lambda: flush_plan.name_epochs(self, task))
 
     def _unless_gone(self, step: Callable[[], T]) -> T:
         self.check_online()
@@ -511,14 +511,14 @@ class Log:
             raise self.offline
         if task.truncations != self.truncations:
             return  # what was synced may have been cut and written anew since
-        flushing.finish(self, task)
+        flush_plan.finish(self, task)
         if self.awaits_deletion:
             retention.delete_before_start(self, self.now_ms)
 
     def flush(self) -> None:
         """Syncs everything, here and now."""
         task = self.begin_flush()
-        self.finish_flush(task, flushing.sync_here(self, task))
+        self.finish_flush(task, flush_plan.sync_here(self, task))
 
     # Ending
 
@@ -542,7 +542,7 @@ class Log:
         self.is_closed = True
         try:
             if clean and self.offline is None:
-                flushing.store_all(self)
+                flush_plan.store_all(self)
         except DiskError as error:
             raise self.fail(f"the close failed: {error}") from error
         finally:

@@ -7,9 +7,9 @@ the version decides. Bytes after a message are the caller's to judge; ``decode``
 from collections.abc import Iterable
 from typing import TypeVar
 
-from barnabas.wire.reading import Reader, compile_reader
+from barnabas.wire.decoders import Reader, compile_reader
+from barnabas.wire.encoders import Writer, compile_writer
 from barnabas.wire.schema import Buffer, Chunk, DecodeError, EncodeError, Message, versions_of
-from barnabas.wire.writing import Writer, compile_writer
 
 __all__ = [
     "Buffer",

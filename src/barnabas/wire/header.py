@@ -8,7 +8,8 @@ import struct
 from typing import Annotated
 
 from barnabas.wire import catalogue, codec
-from barnabas.wire.reading import skip_tags
+from barnabas.wire.decoders import skip_tags
+from barnabas.wire.encoders import JOINED_RECORDS_BYTES
 from barnabas.wire.schema import (
     NO_VERSIONS,
     Buffer,
@@ -22,7 +23,6 @@ from barnabas.wire.schema import (
     is_flexible,
     parse_versions,
 )
-from barnabas.wire.writing import JOINED_RECORDS_BYTES
 
 API_VERSIONS_KEY = 18
 

@@ -27,7 +27,7 @@ from barnabas.wire.api.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from barnabas.wire.reading import varint
+from barnabas.wire.decoders import varint
 from barnabas.wire.schema import DecodeError
 
 LAST_VERSION = 13

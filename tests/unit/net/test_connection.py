@@ -16,7 +16,7 @@ from barnabas.net.channel import PlainChannel
 from barnabas.net.connection import WINDOW, Connection
 from barnabas.net.outbox import COPY_LIMIT
 from barnabas.runtime.pipeline import Api, Loaded, Pipeline
-from barnabas.storage.reading import FileRange
+from barnabas.storage.log_read import FileRange
 from barnabas.wire import header
 from barnabas.wire.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tests.reliability.raw import frame

@@ -15,7 +15,7 @@ from barnabas.app.os_disk import OsDisk
 from barnabas.model.ports import DiskError, File
 from barnabas.net.channel import PlainChannel
 from barnabas.net.outbox import COPY_LIMIT, PIECE_BYTES, Outbox, Sent
-from barnabas.storage.reading import FileRange
+from barnabas.storage.log_read import FileRange
 
 CONTENT = bytes(range(251)) * 4000  # about a megabyte, and no two pages alike
 

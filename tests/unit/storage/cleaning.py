@@ -8,8 +8,8 @@ from barnabas.storage.cleaner import Cleaning
 from barnabas.storage.cleaner_plan import dirty_range, make_plan
 from barnabas.storage.cleaner_swap import begin_swap, find_segments, finish_swap
 from barnabas.storage.log import Log
+from barnabas.storage.offset_map import new_map
 from barnabas.wire.batch import BatchHeader, iterate
-from barnabas.wire.compaction import new_map
 from tests.unit.storage.kit import NOW, small
 
 

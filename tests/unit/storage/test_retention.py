@@ -7,7 +7,7 @@ import pytest
 from barnabas.model.errors import ApiError
 from barnabas.model.ports import DiskError
 from barnabas.sim.disk import Fault, SimDisk
-from barnabas.storage import flushing
+from barnabas.storage import flush_plan
 from tests.unit.storage.kit import DIRECTORY, NOW, append, batch, new_log, offsets, open_log, read_all, small
 
 
@@ -44,7 +44,7 @@ def test_nothing_above_the_high_watermark_goes():
 
 def sync_names(log):
     task = log.begin_naming()
-    log.finish_flush(task, flushing.sync_here(log, task))
+    log.finish_flush(task, flush_plan.sync_here(log, task))
 
 
 def test_everything_may_go_and_the_end_is_remembered():
@@ -84,7 +84,7 @@ def test_what_is_appended_before_the_last_file_goes_is_kept():
     log.delete_old_segments(NOW * 2, log.log_end_offset)
     task = log.begin_naming()
     append(log)
-    log.finish_flush(task, flushing.sync_here(log, task))
+    log.finish_flush(task, flush_plan.sync_here(log, task))
     assert log.unflushed_messages > 0, "names say nothing of what is in the files"
     assert (offsets(log), len(log.segments)) == ([40], 1)
 

@@ -25,7 +25,7 @@ from barnabas.wire.records import append_varint, read_varint, wrapped
 
 _native: ModuleType | None
 try:
-    import barnabas.wire._compact as _native  # type: ignore[no-redef]
+    import barnabas.storage._compact as _native  # type: ignore[no-redef]
 except ImportError:
     _native = None
 

@@ -1,4 +1,4 @@
-/* The native half of barnabas.wire.compaction: which records of a log the cleaner keeps.
+/* The native half of barnabas.storage.offset_map: which records of a log the cleaner keeps.
  *
  * The offset map is memory that Python gives (a bytearray): slots of 24 bytes, a key's 128-bit hash and the offset of its
  * latest record, probed in a row; an empty slot is all zeros. Keys are hashed with SipHash-2-4 under a key drawn for each
@@ -14,7 +14,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include "_bytes.h"
+#include "../wire/_bytes.h"
 
 #define SLOT_BYTES 24
 #define TRANSACTIONAL 0x10

@@ -49,7 +49,7 @@ class _Sync(NamedTuple):
     thens: list[Then]
 
 
-class Flusher:
+class SyncThread:
     """One thread for syncs and write-back. Syncs of a file that wait are answered by one call."""
 
     def __init__(self, post: Post, sync_range: Callable[..., int] | None) -> None:
@@ -104,7 +104,7 @@ class Flusher:
 
     def _start(self) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="barnabas-flusher", daemon=True)
+            self._thread = threading.Thread(target=self._run, name="barnabas-sync", daemon=True)
             self._thread.start()
         self._wake.notify()
 

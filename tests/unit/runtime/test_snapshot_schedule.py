@@ -13,7 +13,7 @@ from barnabas.model.ids import TopicPartition
 from barnabas.model.ports import DiskError
 from barnabas.runtime.metadata_snapshot import list_snapshots
 from barnabas.runtime.raft_driver import Loaded, RaftDriver
-from barnabas.runtime.snapshotting import RETRY_MS, Snapshotter
+from barnabas.runtime.snapshot_schedule import RETRY_MS, Snapshotter
 from barnabas.sim.disk import Fault, SimDisk
 from barnabas.storage.log import Log
 from barnabas.wire.stored.metadata_control import FeatureLevelRecord

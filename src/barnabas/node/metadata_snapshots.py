@@ -9,7 +9,7 @@ from barnabas.controller.controller import Controller
 from barnabas.model.broker_settings import BrokerSettings
 from barnabas.model.ports import Clock
 from barnabas.node.ports import NodeDisk, Workers
-from barnabas.runtime.snapshotting import Snapshotter
+from barnabas.runtime.snapshot_schedule import Snapshotter
 
 
 class Snapshots:
