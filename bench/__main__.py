@@ -2,13 +2,13 @@
 
     python -m bench                    everything, five rounds (about half an hour); writes the page and the plot
     python -m bench compare --rounds 3 the comparison with librdkafka as the client
-    python -m bench raw                what the broker alone costs, by a raw load generator
+    python -m bench raw                CPU of Barnabas under prepared requests, without a client library
     python -m bench life               start, recovery after kill -9, memory
-    python -m bench groups             waiting for groups, and ten thousand partitions
-    python -m bench --no-kafka         Barnabas alone
+    python -m bench groups             times of group operations, and 10,000 partitions
+    python -m bench --no-kafka         Barnabas only
     python -m bench compare --librdkafka /usr/lib/x86_64-linux-gnu/librdkafka.so.1
                                        with another version of the client, here Debian's
-    python -m bench spark              topics through Spark, beside Spark's own connector; it has options of its own
+    python -m bench spark              topics through Spark, beside Spark's own connector; see its --help
 
 Needs gcc (the load generator is a C program on the librdkafka of confluent-kafka), and for Kafka Java and Maven.
 """
@@ -33,9 +33,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", nargs="?", choices=PARTS)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--scale", type=float, default=1.0, help="a part of each run's messages, e.g. 0.1")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="factor for the number of messages of each run, e.g. 0.1"
+    )
     parser.add_argument("--warm", type=float, default=45.0, help="seconds to warm Kafka")
-    parser.add_argument("--gigabytes", type=float, default=1.0, help="log to recover")
+    parser.add_argument("--gigabytes", type=float, default=1.0, help="size of the log to recover")
     parser.add_argument("--partitions", type=int, default=10_000, help="for the part groups")
     parser.add_argument("--no-kafka", action="store_true")
     parser.add_argument("--write", action="store_true", help="write docs/PERFORMANCE.md (the default without a part)")
@@ -43,7 +45,7 @@ def main() -> None:
         "--hold",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="touch the machine's free memory first, so that no broker pays for that; takes a minute or two",
+        help="touch the machine's free memory first, so that no broker is charged for it; takes a minute or two",
     )
     parser.add_argument(
         "--librdkafka", type=Path, metavar="FILE", help="the client's library; else that of confluent-kafka"
@@ -55,7 +57,7 @@ def main() -> None:
         say(f"Kafka is left out: {reason}")
     kinds = suite.default_systems(kafka=not options.no_kafka and reason is None)
     parts = [options.part] if options.part else list(PARTS)
-    sections = [report.stamp(options.rounds, " ".join(["python -m bench", *sys.argv[1:]]))]
+    sections = [report.heading(), report.stamp(options.rounds, " ".join(["python -m bench", *sys.argv[1:]]))]
     with memory.held(options.hold, say):
         outcomes = measure(parts, kinds, options, sections)
     print("\n\n".join(sections))
@@ -68,7 +70,7 @@ def main() -> None:
 def measure(
     parts: list[str], kinds: list[type[systems.System]], options: argparse.Namespace, sections: list[str]
 ) -> list[suite.Outcome]:
-    """Adds a section for each part; returns what has been compared."""
+    """Adds a section for each part; returns the comparisons with Kafka."""
     outcomes: list[suite.Outcome] = []
     if "compare" in parts:
         outcomes += compared(kinds, suite.rows(options.scale), options, fsync=False)

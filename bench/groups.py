@@ -69,11 +69,11 @@ def _until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
     while not condition():
         if time.monotonic() > deadline:
-            raise RuntimeError("it took more than a minute")
+            raise RuntimeError("the condition was not met within a minute")
 
 
 def many_partitions(system: System, count: int) -> dict[str, str]:
-    """``count`` partitions in ten topics: made, idle, stopped, started again."""
+    """``count`` partitions in ten topics: create, idle, stop, start again."""
     admin = AdminClient({"bootstrap.servers": system.servers, "log_level": 0})
     began = time.perf_counter()
     for number in range(10):  # Kafka does not take as many in one request
@@ -101,5 +101,5 @@ def many_partitions(system: System, count: int) -> dict[str, str]:
         f"{count:,} partitions created and the last one written": f"{created:.1f} s",
         f"{count:,} partitions: clean stop": f"{stopped:.1f} s",
         f"{count:,} partitions: start to the last one written": f"{time.perf_counter() - began:.1f} s",
-        f"{count:,} partitions: share of a core idle; memory": f"{share * 100:.1f} %; {memory:.0f} MB",
+        f"{count:,} partitions, idle: memory; CPU of one core": f"{memory:.0f} MB; {share * 100:.1f} %",
     }

@@ -1,4 +1,4 @@
-"""Starting, recovering, and being idle."""
+"""Start and recovery times, memory and idle CPU."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def recovery(system: System, batch_bytes: int, total_bytes: int) -> float:
 
 
 def idle(system: System, seconds: float = 10.0) -> tuple[float, float]:
-    """(memory in MB, share of a core) of a broker that nobody uses."""
+    """(memory in MB, share of a core) of an idle broker."""
     cpu = system.cpu_s()
     time.sleep(seconds)
     return system.memory_mb(), (system.cpu_s() - cpu) / seconds

@@ -1,10 +1,10 @@
-"""Memory that the machine has for good while it is measured.
+"""Keeps the machine's memory allocated during a measurement.
 
-The host of a virtual machine may take free memory back, in whole blocks (2 MB where it is told of them by virtio's free
-page reporting). Touching such memory again costs CPU, here 4.4 ms per MB, ten times the first touch of any page, and it
-is charged to whoever writes: page cache that grows into it makes a broker's bytes three times as dear in one run as
-in the next. So before a measurement the free memory is touched once, and let go again but for one page in each MB: what
-is free then is free in pieces too small to be taken back.
+The host of a virtual machine may reclaim free memory, in blocks of 2 MB where virtio's free page reporting is on. The
+first touch of reclaimed memory costs 4.4 ms of CPU per MB here, ten times that of other pages, and is charged to the
+process that writes: a broker whose page cache grows into such memory needs three times the CPU per MB in one run as in
+the next. So the free memory is touched once before a measurement, then released but for one page per MB: the free
+pieces that remain are too small for the host to reclaim.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _touched() -> mmap.mmap:
 
 
 def _free() -> int:
-    """0 where it cannot be asked for: then nothing is held."""
+    """Free memory in bytes; 0 on systems without /proc/meminfo, where no memory is held."""
     try:
         return int(Path("/proc/meminfo").read_text().split("MemFree:")[1].split()[0]) << 10
     except OSError:

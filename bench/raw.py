@@ -1,6 +1,6 @@
-"""A raw load generator: requests made beforehand, so that what is measured is the broker.
+"""A load generator that sends prepared requests, so that the client costs little.
 
-CPU is that of the broker's process, which the client beside it and other processes do not change much.
+CPU is that of the broker's process; the client and other processes on the machine hardly change it.
 """
 
 from __future__ import annotations

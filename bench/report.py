@@ -1,8 +1,9 @@
-"""The page of figures, and its plot."""
+"""Writes docs/PERFORMANCE.md and its plot."""
 
 from __future__ import annotations
 
 import platform
+import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,18 +15,18 @@ BEGIN, END = "<!-- figures: made by python -m bench -->", "<!-- /figures -->"
 
 
 def table(outcomes: list[Outcome]) -> str:
-    lines = ["| | | Barnabas | Kafka | ratio | to reach | |", "|---|---|---|---|---|---|---|"]
+    lines = ["| | | Barnabas | Kafka | ratio | aim | |", "|---|---|---|---|---|---|---|"]
     for outcome in outcomes:
         for position, column in enumerate(outcome.medians["barnabas"]):
             ours, theirs = outcome.medians["barnabas"][column], outcome.medians.get("kafka", {}).get(column)
-            ratio, goal, reached = outcome.ratio(column), outcome.row.goals.get(column), outcome.reached(column)
+            ratio, aim, reached = outcome.ratio(column), outcome.row.aims.get(column), outcome.reached(column)
             cells = [
                 outcome.row.title if position == 0 else "",
                 column,
                 number(ours),
                 number(theirs),
                 f"{ratio:.2f}" if ratio is not None else "",
-                f"{goal[0].replace('>=', '≥').replace('<=', '≤')} {goal[1]}" if goal else "",
+                f"≤ {aim}" if aim is not None else "",
                 "" if reached is None else ("yes" if reached else "**no**"),
             ]
             lines.append(f"| {' | '.join(cells)} |")
@@ -51,16 +52,29 @@ def costs(rows: list[tuple[str, str]]) -> str:
     return "\n".join(["| broker alone | |", "|---|---|", *(f"| {title} | {shown} |" for title, shown in rows)])
 
 
+def heading() -> str:
+    return f"## Build {_commit()}, {_today()}"
+
+
 def stamp(rounds: int, command: str) -> str:
-    day = datetime.now(UTC).date().isoformat()
     versions = f"Python {platform.python_version()}, librdkafka {rdkafka.version()}"
-    return f"`{command}`, {day}, {versions}, {rounds} interleaved rounds, medians."
+    return f"`{command}`, {_today()}, {versions}, {rounds} interleaved rounds, medians."
+
+
+def _today() -> str:
+    return datetime.now(UTC).date().isoformat()
+
+
+def _commit() -> str:
+    command = ["git", "-C", str(DOCS), "describe", "--always", "--dirty"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    return found.stdout.strip() or "without git"
 
 
 def write(
     sections: list[str], path: Path = DOCS / "PERFORMANCE.md", *, markers: tuple[str, str] = (BEGIN, END)
 ) -> None:
-    """Between the markers; where there are none yet, they go to the end of the page."""
+    """Replaces what is between the markers; a page without them gets them at its end."""
     begin, end = markers
     text = path.read_text(encoding="utf-8")
     head, found, rest = text.partition(begin)
@@ -70,7 +84,7 @@ def write(
 
 
 def plot(outcomes: list[Outcome], path: Path = DOCS / "performance.png") -> None:
-    """Ratios to Kafka, one bar for each figure that has one."""
+    """One bar per ratio to Kafka: green where the aim is reached, red where not, grey without an aim."""
     import matplotlib  # noqa: PLC0415 -- only for the plot
 
     matplotlib.use("Agg")
@@ -87,7 +101,7 @@ def plot(outcomes: list[Outcome], path: Path = DOCS / "performance.png") -> None
     axes.barh([title for title, _, _ in shown], [r for _, r, _ in shown], color=[colours[x] for _, _, x in shown])
     axes.axvline(1.0, color="black", linewidth=0.8)
     axes.invert_yaxis()
-    axes.set_xlabel("ratio to Kafka in the same run (rates: more is better; the rest: less)")
+    axes.set_xlabel("ratio to Kafka in the same run; less is better but for rates, which have no aim (grey)")
     for position, (_, ratio, _) in enumerate(shown):
         axes.text(ratio, position, f" {ratio:.2f}", va="center", fontsize=8)
     figure.tight_layout()

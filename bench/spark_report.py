@@ -20,16 +20,16 @@ def setting(topics: Topics, versions: Mapping[str, str], sizes: Sequence[int]) -
     newest = f", Barnabas on {versions[OURS_NEWEST]} as well" if OURS_NEWEST in versions else ""
     return (
         f"One broker, {rows}, {topics.partitions} partitions, all columns, a session of two cores for each system: "
-        f"{on}{newest}. The ratio that counts is that of the two on the same Spark; beside it is that of the newest, "
-        "to which there is no connector of its own here. Times are from the start of a query to its end; broker CPU is "
-        "in seconds per million rows."
+        f'{on}{newest}. Aims are for the ratio on the same Spark; the column "newest" is Barnabas on its newest Spark '
+        "against that connector. Times are from the start of a query to its end; broker CPU is in seconds per million "
+        "rows."
     )
 
 
 def table(measured: Sequence[Case], figures: Figures, versions: Mapping[str, str]) -> str:
     names = [name for name in (CONNECTOR, OURS, OURS_NEWEST) if name in versions]
     titles = [f"{name.partition(',')[0]} ({versions[name]})" for name in names]
-    heads = ["", "", *titles, "ratio", "newest", "to reach", ""]
+    heads = ["", "", *titles, "ratio", "newest", "aim", ""]
     lines = [_line(heads), _line(["---"] * len(heads))]
     for case in measured:
         rates = {name: figures[case, name].rows_per_s for name in names}
@@ -44,7 +44,7 @@ def _numbers(values: Mapping[str, float], names: Sequence[str]) -> list[str]:
 
 
 def _judged(values: Mapping[str, float], goal: float, *, more: bool) -> list[str]:
-    """The ratios, what the first is to be, and whether it is."""
+    """The ratios, the aim for the first, and whether it is reached."""
     wanted = f"≥ {goal}" if more else f"< {goal}"
     theirs = values.get(CONNECTOR)
     if not theirs:
