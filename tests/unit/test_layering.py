@@ -1,6 +1,6 @@
-"""The rooms of the house (docs/ARCHITECTURE.md) and who may import whom, held by the text of the code alone.
+"""Checks which package may import which (the table of docs/ARCHITECTURE.md) by reading the source with ``ast``.
 
-Imports are read with ``ast``: those inside functions and under TYPE_CHECKING count like any other.
+Imports inside functions and under TYPE_CHECKING count like any other.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "barnabas"
 
-ROOMS = (
+PACKAGES = (
     "model",
     "wire",
     "core",
@@ -35,12 +35,12 @@ ROOMS = (
 )
 
 
-def all_but(*rooms: str) -> tuple[str, ...]:
-    return tuple(room for room in ROOMS if room not in rooms)
+def all_but(*packages: str) -> tuple[str, ...]:
+    return tuple(package for package in PACKAGES if package not in packages)
 
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
-    # A room may always import itself. A dotted name allows that part of a room only.
+    # A package may always import itself. A dotted name allows only that part of a package.
     "model": (),
     "wire": ("model",),
     "core": ("model", "wire"),
@@ -65,21 +65,21 @@ IMPURE_MODULES = frozenset({"asyncio", "time", "random", "os", "socket", "thread
 ASYNCIO = ("net", "gateway", "app")
 
 FILES_OF_CLI = ("__main__.py",)
-"""``python -m barnabas`` is the command line by another name."""
+"""``python -m barnabas`` runs the command line."""
 
 
 class Import(NamedTuple):
     file: str
     line: int
-    room: str
+    package: str
     target: str
     """The full dotted name: of a module, or of something in one."""
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line} ({self.room}) imports {self.target}"
+        return f"{self.file}:{self.line} ({self.package}) imports {self.target}"
 
 
-def room_of(relative: Path) -> str | None:
+def package_of(relative: Path) -> str | None:
     if len(relative.parts) > 1:
         return relative.parts[0]
     if relative.name in FILES_OF_CLI:
@@ -90,19 +90,19 @@ def room_of(relative: Path) -> str | None:
 def imports(root: Path) -> Iterator[Import]:
     for file in sorted(root.rglob("*.py")):
         relative = file.relative_to(root)
-        package = ("barnabas", *relative.parent.parts)
-        room = room_of(relative) or "barnabas"
+        parents = ("barnabas", *relative.parent.parts)
+        package = package_of(relative) or "barnabas"
         for node in ast.walk(ast.parse(file.read_text(), str(file))):
-            for target in _targets(node, package):
-                yield Import(str(relative), getattr(node, "lineno", 0), room, target)
+            for target in _targets(node, parents):
+                yield Import(str(relative), getattr(node, "lineno", 0), package, target)
 
 
-def _targets(node: ast.AST, package: tuple[str, ...]) -> Iterator[str]:
+def _targets(node: ast.AST, parents: tuple[str, ...]) -> Iterator[str]:
     if isinstance(node, ast.Import):
         for alias in node.names:
             yield alias.name
     elif isinstance(node, ast.ImportFrom):
-        base = package[: len(package) - node.level + 1] if node.level else ()
+        base = parents[: len(parents) - node.level + 1] if node.level else ()
         module = ".".join((*base, *(node.module or "").split("."))).strip(".")
         for alias in node.names:
             yield f"{module}.{alias.name}"
@@ -119,7 +119,7 @@ def is_allowed(found: Import) -> bool:
     if parts[0] != "barnabas" or len(parts) == 1:
         return True
     target = ".".join(parts[1:])
-    allowed = (found.room, *MAY_IMPORT.get(found.room, ()))
+    allowed = (found.package, *MAY_IMPORT.get(found.package, ()))
     return any(target == name or target.startswith(f"{name}.") for name in allowed)
 
 
@@ -128,50 +128,50 @@ def violations(root: Path) -> list[str]:
     listed = [str(each) for each in found if not is_allowed(each)]
     for each in found:
         top = each.target.split(".")[0]
-        if each.room in STANDARD_LIBRARY_ONLY and top != "barnabas" and top not in sys.stdlib_module_names:
+        if each.package in STANDARD_LIBRARY_ONLY and top != "barnabas" and top not in sys.stdlib_module_names:
             listed.append(f"{each}: only the standard library may be imported there")
-        if each.room in PURE and top in IMPURE_MODULES:
-            listed.append(f"{each}: the room is pure")
-        if top == "asyncio" and each.room not in ASYNCIO:
+        if each.package in PURE and top in IMPURE_MODULES:
+            listed.append(f"{each}: the package is pure")
+        if top == "asyncio" and each.package not in ASYNCIO:
             listed.append(f"{each}: asyncio is in {', '.join(ASYNCIO)} only")
     return listed
 
 
-def test_the_table_names_every_room_and_no_other() -> None:
-    assert tuple(MAY_IMPORT) == ROOMS
-    assert {name.split(".")[0] for names in MAY_IMPORT.values() for name in names} <= set(ROOMS)
+def test_the_table_names_every_package_and_no_other() -> None:
+    assert tuple(MAY_IMPORT) == PACKAGES
+    assert {name.split(".")[0] for names in MAY_IMPORT.values() for name in names} <= set(PACKAGES)
 
 
-def test_broker_and_controller_do_not_know_each_other() -> None:
+def test_broker_and_controller_do_not_import_each_other() -> None:
     assert "controller" not in MAY_IMPORT["broker"]
     assert "broker" not in MAY_IMPORT["controller"]
 
 
-def test_nobody_imports_the_simulator_or_the_testing_room() -> None:
-    for room, allowed in MAY_IMPORT.items():
-        assert not {"sim", "testing"} & set(allowed), room
+def test_no_package_imports_sim_or_testing() -> None:
+    for package, allowed in MAY_IMPORT.items():
+        assert not {"sim", "testing"} & set(allowed), package
 
 
-def test_the_table_has_no_circles() -> None:
-    below = {room: {name.split(".")[0] for name in names} for room, names in MAY_IMPORT.items()}
+def test_the_table_has_no_cycles() -> None:
+    below = {package: {name.split(".")[0] for name in names} for package, names in MAY_IMPORT.items()}
     placed: set[str] = set()
-    while ready := [room for room in ROOMS if room not in placed and below[room] <= placed]:
+    while ready := [package for package in PACKAGES if package not in placed and below[package] <= placed]:
         placed.update(ready)
-    assert placed == set(ROOMS)
+    assert placed == set(PACKAGES)
 
 
-def test_every_file_belongs_to_a_room() -> None:
+def test_every_file_belongs_to_a_package() -> None:
     files = (file.relative_to(SOURCE) for file in SOURCE.rglob("*.py"))
-    homeless = [str(file) for file in files if room_of(file) not in ROOMS and str(file) != "__init__.py"]
-    assert homeless == []
+    unplaced = [str(file) for file in files if package_of(file) not in PACKAGES and str(file) != "__init__.py"]
+    assert unplaced == []
 
 
-def test_the_package_itself_imports_no_room() -> None:
-    """An import of barnabas loads nothing that it does not need."""
+def test_barnabas_itself_imports_no_package() -> None:
+    """``import barnabas`` loads no subpackage."""
     assert [str(each) for each in imports(SOURCE) if each.file == "__init__.py" and "barnabas" in each.target] == []
 
 
-def test_rooms_import_only_what_the_table_allows() -> None:
+def test_packages_import_only_what_the_table_allows() -> None:
     assert violations(SOURCE) == []
 
 
