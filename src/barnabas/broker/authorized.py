@@ -1,4 +1,4 @@
-"""What a client may do, as bit fields of KIP-430. Without an authorizer everyone may do everything."""
+"""Authorized operations as bit fields (KIP-430). Without an authorizer every operation is allowed."""
 
 from __future__ import annotations
 

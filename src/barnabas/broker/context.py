@@ -1,4 +1,4 @@
-"""What handlers work with: the broker's view of the cluster, its partitions, and the way to the controller."""
+"""The context of handlers: the committed metadata image, the local partitions, requests to the controller."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Broker:
         return broker.endpoint(listener) if broker is not None else None
 
     def live_brokers(self) -> list[BrokerImage]:
-        """Never none: clients that are told of a cluster without brokers may forget us for good, and we are here."""
+        """Never empty: some clients do not reconnect after a Metadata response without brokers."""
         brokers = self.image.brokers
         return [broker for broker in brokers.values() if not broker.fenced] or [brokers[self.node_id]]
 

@@ -1,4 +1,4 @@
-"""Topics that come into being by being needed: those that clients ask for, and the one that groups are kept in."""
+"""Auto-created topics: those that clients name in Metadata requests, and ``__consumer_offsets``."""
 
 from __future__ import annotations
 

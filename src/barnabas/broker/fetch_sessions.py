@@ -1,7 +1,7 @@
 """Incremental fetch sessions (KIP-227): a client names its partitions once, then only what changes.
 
-The broker keeps, for each session, the partitions with where the client stands, and answers only for those that have
-something new: records, an error, or another high watermark or log start than last told.
+The broker keeps the partitions of each session with the client's positions. A response contains only partitions with
+news: records, an error, or a high watermark or log start offset that differs from the last response.
 
     request (id, epoch)      meaning
     (0, -1)                  no session

@@ -1,4 +1,4 @@
-"""Requests that the controller decides: sent on to it, answered with what it says."""
+"""Forwards requests that the controller decides, and replies with its response."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from barnabas.wire.schema import Message
 
 
 def forward(broker: Broker, exchange: Request, request: Message) -> None:
-    """In the client's own version: a later one may have no place for what it asks."""
+    """Keeps the client's version: a later one may lack fields that the request uses."""
 
     def answered(response: Any) -> None:
         exchange.reply(refusal_of(request, response) if isinstance(response, ApiError) else response)

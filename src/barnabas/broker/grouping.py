@@ -1,4 +1,4 @@
-"""Requests about groups: taken to the shard that holds the group, and back."""
+"""Passes group requests to the shard of the group, and translates its replies and errors."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ _TOLD = {
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
 }
 _IN_BACKGROUND = ("apache-kafka-java", "librdkafka", "confluent-kafka", "kafka-python", "kgo")
-"""Libraries whose consumers go on while a heartbeat is under way, by the names they give themselves (KIP-511).
-kafkajs, for one, reads nothing until it is answered."""
+"""Libraries whose consumers keep fetching during a heartbeat, by their software names (KIP-511).
+kafkajs, for one, does not fetch before the heartbeat is answered."""
 _NEXT_BEAT_IS_FAR = ("apache-kafka-java", "kafka-python", "kgo")
-"""Of these, the ones whose SyncGroup may wait too. librdkafka sends a heartbeat as soon as it has been answered, which
-then waits in its place, and its applications expect to be told of every assignment, empty ones too."""
+"""Those whose SyncGroup may be delayed too. Not librdkafka: it sends a heartbeat right after the SyncGroup response,
+which is delayed instead, and its applications expect every assignment, empty ones too."""
 _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE)
 
 
 def told(problem: ApiError, too_large: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR) -> ErrorCode:
-    """What a client is told of an append that failed: whatever makes it look for the coordinator again, as in Kafka."""
+    """The error code for a failed append: one that makes clients look up the coordinator again, as in Kafka."""
     return too_large if problem.code in _TOO_LARGE else _TOLD.get(problem.code, problem.code)
 
 
 def may_wait(exchange: Request, message: Message) -> bool:
-    """Whether a request with nothing to tell may be answered late (ADR 5)."""
+    """Whether the response may be delayed while there is no rebalance (ADR 5)."""
     names = _NEXT_BEAT_IS_FAR if isinstance(message, SyncGroupRequest) else _IN_BACKGROUND
     return exchange.client_software.startswith(names)
 
@@ -45,14 +45,14 @@ def wrapped(broker: Broker, exchange: Request, message: Message) -> GroupRequest
 
 
 def parted(partitions: Sequence[Any], count: int) -> tuple[list[Any], list[Any]]:
-    """Of the partitions that a request names in a topic: those that it has, being ``count`` in all, and the others."""
+    """Splits the requested partitions of a topic into those that exist (below ``count``) and the others."""
     there = [wanted for wanted in partitions if 0 <= wanted.partition_index < count]
     missing = [wanted for wanted in partitions if not 0 <= wanted.partition_index < count]
     return there, missing
 
 
 def together(answered: Sequence[Any], refused: Sequence[Any]) -> list[Any]:
-    """The topics of a response: what the group's shard has answered, and with it what it was not asked."""
+    """Merges the topics that the shard answered with those that were refused before it was asked."""
     topics = list(answered)
     named = {topic.name: topic for topic in answered} if refused else {}
     for topic in refused:

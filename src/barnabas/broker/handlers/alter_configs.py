@@ -1,4 +1,4 @@
-"""AlterConfigs 0–2: the older call, which replaces all settings of a resource; decided by the controller (KIP-133)."""
+"""AlterConfigs 0–2: the older API, which replaces all settings of a resource; decided by the controller (KIP-133)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeleteGroups 0–2: groups without members, with their offsets (KIP-229)."""
+"""DeleteGroups 0–2: deletes groups without members, and their offsets (KIP-229)."""
 
 from __future__ import annotations
 

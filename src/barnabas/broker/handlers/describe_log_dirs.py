@@ -1,4 +1,4 @@
-"""DescribeLogDirs 1–5: the folders, what lies in them, and their room (KIP-113, KIP-827)."""
+"""DescribeLogDirs 1–5: the data folders, their partitions with sizes, and free space (KIP-113, KIP-827)."""
 
 from __future__ import annotations
 

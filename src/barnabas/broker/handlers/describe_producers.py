@@ -1,4 +1,4 @@
-"""DescribeProducers 0: who writes to a partition idempotently, and since when (KIP-664)."""
+"""DescribeProducers 0: the idempotent producers of a partition and their state (KIP-664)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fetch 4–18: record batches from the page cache, waiting for them where there are none yet.
+"""Fetch 4–18: returns record batches as file ranges; parks the request until there are enough bytes.
 
 Incremental sessions: KIP-227. Leader epochs: KIP-320. Truncation by fetched epoch: KIP-595. Topic ids: KIP-516.
 Leader hints: KIP-951.

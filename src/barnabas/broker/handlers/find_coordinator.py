@@ -1,7 +1,7 @@
-"""FindCoordinator 0–6: the broker that looks after a group (KIP-699 from version 4).
+"""FindCoordinator 0–6: the broker that coordinates a group (KIP-699 from version 4).
 
-``__consumer_offsets`` is created by the first question. Transactions and share groups have no coordinator yet.
-librdkafka takes the presence of this call as the sign that a broker understands lz4.
+The first request creates ``__consumer_offsets``. Transactions and share groups have no coordinator yet. librdkafka
+uses lz4 only with brokers that serve this API.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Heartbeat 0–4: a member lives, and learns of rebalances (KIP-345).
+"""Heartbeat 0–4: keeps a member's session alive and reports rebalances (KIP-345).
 
-A heartbeat with nothing to tell is held back for a while (ADR 5): should a rebalance begin meanwhile, its answer says
-so at once, where otherwise the member would learn of it with its next one. Whatever else the client sends is not kept
-waiting behind it: then the heartbeat is answered first.
+While there is no rebalance the response is delayed (ADR 5): a rebalance that begins meanwhile is reported at once
+instead of with the next heartbeat. A later request on the connection does not wait behind it: the heartbeat is then
+answered first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""JoinGroup 0–9: a member asks to be in a group; parked until the join phase ends (KIP-62, 345, 394, 800, 814)."""
+"""JoinGroup 0–9: a member joins a group; parked until the join phase ends (KIP-62, 345, 394, 800, 814)."""
 
 from __future__ import annotations
 

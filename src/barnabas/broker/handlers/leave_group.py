@@ -1,4 +1,4 @@
-"""LeaveGroup 0–5: members go; several at once from version 3 (KIP-345, KIP-800)."""
+"""LeaveGroup 0–5: removes members; several at once from version 3 (KIP-345, KIP-800)."""
 
 from __future__ import annotations
 

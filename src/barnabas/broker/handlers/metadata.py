@@ -1,4 +1,4 @@
-"""Metadata 0–13: brokers, topics and leaders, as the listener that was asked sees them.
+"""Metadata 0–13: brokers, topics and leaders, with the endpoints of the listener that got the request.
 
 Null topics mean all; in version 0 an empty list does. Topics that do not exist are created where both the client and
 auto.create.topics.enable allow it, and the answer waits for that. Topic ids: KIP-516.

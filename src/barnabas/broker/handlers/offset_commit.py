@@ -1,4 +1,4 @@
-"""OffsetCommit 2–10: how far a group has come. From version 10 topics go by id (KIP-516, KIP-848)."""
+"""OffsetCommit 2–10: commits offsets of a group; topics by id from version 10 (KIP-516, KIP-848)."""
 
 from __future__ import annotations
 

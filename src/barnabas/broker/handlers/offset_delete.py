@@ -1,4 +1,4 @@
-"""OffsetDelete 0: takes committed offsets away, of topics that the group does not read (KIP-496)."""
+"""OffsetDelete 0: deletes committed offsets of topics to which the group is not subscribed (KIP-496)."""
 
 from __future__ import annotations
 

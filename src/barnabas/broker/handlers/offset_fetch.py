@@ -1,4 +1,4 @@
-"""OffsetFetch 1–10: how far groups have come; several groups from version 8 (KIP-709), topics by id from version 10.
+"""OffsetFetch 1–10: committed offsets; several groups from version 8 (KIP-709), topics by id from version 10.
 
 An unknown group, topic or partition is answered with offset -1 and no error. Null topics mean all.
 """
@@ -66,7 +66,7 @@ def _single(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
 
 
 def _resolve(broker: Broker, group: OffsetFetchRequestGroup) -> list[OffsetFetchResponseTopics]:
-    """Gives topics their names; returns the answers for ids that nobody has."""
+    """Fills in the names of topics; returns the responses for unknown ids."""
     refused: list[OffsetFetchResponseTopics] = []
     known = []
     for topic in group.topics or ():
@@ -86,7 +86,7 @@ def _resolve(broker: Broker, group: OffsetFetchRequestGroup) -> list[OffsetFetch
 
 
 def _with_ids(broker: Broker, topics: list[OffsetFetchResponseTopics]) -> list[OffsetFetchResponseTopics]:
-    """Topics that are gone have no id, and cannot be told of."""
+    """Leaves out deleted topics, which have no id."""
     known = []
     for topic in topics:
         image = broker.image.topics.get(topic.name)
@@ -97,7 +97,7 @@ def _with_ids(broker: Broker, topics: list[OffsetFetchResponseTopics]) -> list[O
 
 
 def _only(group: OffsetFetchResponseGroup, asked: OffsetFetchRequestGroup, version: int) -> OffsetFetchResponse:
-    """The answer to those who ask about one group. Version 1 has no room for an error but in the partitions."""
+    """The response of versions for one group. Version 1 has error codes in the partitions only."""
     if group.error_code and version < GROUP_ERROR_FROM_VERSION:
         code = group.error_code
         topics = [

@@ -134,7 +134,7 @@ def _refuse(answer: PartitionProduceResponse, problem: ApiError) -> None:
 def _hint(
     broker: Broker, exchange: Request, answer: PartitionProduceResponse, partition: Partition, response: ProduceResponse
 ) -> None:
-    """Tells a client that asked the wrong broker who leads, and where (KIP-951)."""
+    """Adds the current leader and its endpoint to a NOT_LEADER response (KIP-951)."""
     topic = broker.image.topics_by_id.get(partition.topic_id)
     if topic is None:
         return

@@ -1,4 +1,4 @@
-"""SyncGroup 0–5: the leader brings the assignment, the others wait for theirs (KIP-345, KIP-559)."""
+"""SyncGroup 0–5: the leader sends the assignment, the other members wait for theirs (KIP-345, KIP-559)."""
 
 from __future__ import annotations
 
