@@ -1,4 +1,4 @@
-"""The answer to ApiVersions, which broker and controller give alike."""
+"""The ApiVersions response, the same for broker and controller."""
 
 from __future__ import annotations
 

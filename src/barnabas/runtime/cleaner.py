@@ -1,10 +1,9 @@
-"""Drives compaction: which log is the dirtiest, its cleaning in another thread, the swaps on the loop, the
-checkpoint.
+"""Drives compaction: chooses the dirtiest log, cleans it in another thread, swaps segments on the loop, checkpoints.
 
-One log at a time, and of it one group of segments at a time: the worker writes the new segment, the loop renames it
-to ``.swap``, the worker syncs the folder, the loop takes the segment into the log. Between these steps the log may
-have gone or changed; then the cleaning ends and what it made is removed. A log whose bytes cannot be cleaned (a
-broken checksum, a batch with more keys than the map holds) is left alone until the next start, as in Kafka.
+One log at a time, and one group of its segments at a time: the worker writes the new segment, the loop renames it to
+``.swap``, the worker syncs the folder, the loop puts the segment into the log. If the log is deleted or changed between
+these steps, the cleaning ends and its files are removed. A log that cannot be cleaned (a wrong checksum, a batch with
+more keys than the map holds) is skipped until the next start, as in Kafka.
 """
 
 from __future__ import annotations

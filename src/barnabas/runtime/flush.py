@@ -1,4 +1,4 @@
-"""A flush of a log, step by step: the loop begins each sync, and goes on with the rest when it is done."""
+"""The steps of a flush: each sync runs off the loop, and its callback on the loop starts the next step."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ RETRY_MS = 1000
 def flush(disk: Disk, log: Log, then: Then) -> None:
     """Syncs off the loop what is appended so far, then calls back.
 
-    DiskError says that this flush came to nothing and another may do better; LogOffline that the log has ended.
+    DiskError means that this flush failed and may be retried; LogOffline that the log is offline.
     """
     _begin(disk, log, log.begin_flush, then)
 
 
 def sync_names(disk: Disk, log: Log, then: Then) -> None:
-    """The same for the names of the log's files alone, which takes no room on the disk."""
+    """Syncs only the names of the log's files, which needs no space on the disk."""
     _begin(disk, log, log.begin_naming, then)
 
 
@@ -50,7 +50,7 @@ class _Flush:
 
     def sync_next(self, problem: DiskError | None) -> None:
         if self._log.is_closed:
-            return  # by then everyone who waited has been told, and the close has synced what there was
+            return  # the log is closed: all waiting requests are answered, and the close has synced everything
         if self._syncing is not None and self._syncing.is_gone:
             problem = None  # the file was removed on purpose: there is nothing to sync
         while self._files and self._files[-1].is_gone:

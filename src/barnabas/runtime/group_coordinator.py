@@ -1,4 +1,4 @@
-"""Coordinates the groups of the partitions of ``__consumer_offsets`` that this broker leads, a shard for each."""
+"""The group coordinator: one shard for each partition of ``__consumer_offsets`` that this broker leads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from barnabas.runtime.shard import Shard, Then
 from barnabas.storage.errors import LogOffline
 
 RETRY_MS = 1000
-"""Between two looks whether the log of groups, for which a flush had no room, is committed."""
+"""Between two checks whether a partition whose flush failed on a full disk is committed."""
 OVERDUE_TICK_MS = 250
 """What a tick did not settle, though its time had come, is looked at again after this time."""
 
@@ -74,7 +74,7 @@ class GroupShard:
         self._await_commit(self._steps)
 
     def _await_commit(self, steps: Iterator[None]) -> None:
-        """Nobody is shown what a failover may undo: what the last leader appended has to be committed first."""
+        """Waits until all that the former leader appended is committed: a failover could undo the rest."""
         end_offset = self.partition.log.log_end_offset
         if end_offset <= self.partition.high_watermark:
             self._step(steps)
@@ -133,7 +133,7 @@ class GroupShard:
         self.partition.when_committed(self.partition.log.log_end_offset - 1, self._on_outcome)
 
     def _on_outcome(self, code: ErrorCode) -> None:
-        """An error is a flush for which there was no room, or a partition that is no longer served here."""
+        """An error is a flush that failed on a full disk, or a partition that this broker no longer leads."""
         self._is_watching = False
         if code is ErrorCode.NONE:
             self._shard.advance()

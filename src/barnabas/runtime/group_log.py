@@ -1,4 +1,4 @@
-"""A partition of ``__consumer_offsets`` as the log of a group machine: appended to, and read from its beginning."""
+"""A partition of ``__consumer_offsets`` as the log of a group machine: appends, and the replay at loading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests of a node to itself: encoded bytes through its own pipeline, as from others, but without a socket."""
+"""Requests of a node to itself: encoded and passed through its own pipeline like any other, without a socket."""
 
 from __future__ import annotations
 

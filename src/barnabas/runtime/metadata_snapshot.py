@@ -1,7 +1,7 @@
 """Snapshots of the metadata log: ``<end offset>-<epoch>.checkpoint``, in Kafka's form (KIP-630, KIP-853).
 
-A control batch opens (snapshot header, kraft.version, voters), the records of the image follow, a control batch closes.
-The one at 0-0 is written when a folder is formatted and is the only place of the first voters.
+A control batch (snapshot header, kraft.version, voters), the records of the image, a closing control batch. The
+snapshot 0-0 is written when a folder is formatted and is the only place that holds the first voters.
 """
 
 from __future__ import annotations

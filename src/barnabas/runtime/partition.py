@@ -1,9 +1,9 @@
-"""A partition that this broker holds: its log, its leadership, and who waits for it.
+"""A local replica of a partition: its log, its leadership, and the requests that wait for it.
 
-Appends and reads happen at once; what has to wait (an acknowledgement for the high watermark, a fetch for bytes) is
-told when the high watermark moves. Where flush.messages or flush.ms makes a flush due, the leader's share of the high
-watermark, and with it acknowledgement and visibility, waits until the flush is done; appends that come meanwhile share
-the next one.
+Appends and reads happen at once. What has to wait (an acknowledgement for the high watermark, a fetch for bytes) is
+called back when the high watermark advances. If flush.messages or flush.ms makes a flush due, the leader's share of
+the high watermark, and with it acknowledgement and visibility, waits for the flush; appends that arrive meanwhile
+share the next one.
 """
 
 from __future__ import annotations

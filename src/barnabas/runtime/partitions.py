@@ -1,4 +1,4 @@
-"""The partitions that this broker holds, kept in step with the metadata image."""
+"""The local partitions: created, led, reconfigured and deleted as the metadata image changes."""
 
 from __future__ import annotations
 

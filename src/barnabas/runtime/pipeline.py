@@ -2,12 +2,13 @@
 
     header -> session -> decode -> authorise -> quota -> handle -> encode -> account
 
-A ``Session`` belongs to one connection and remembers what its last request for data began with, so that the next one
-of the same kind needs no header decoded. Where the API has a fast path (Produce), the session also has one of its own:
-a request that begins like one that took all steps before is answered without being decoded. It passes the same checks:
-the fast path forgets what it knows when the ACLs have changed, is charged to the quota, and is accounted for.
+A ``Session`` belongs to one connection. It remembers the header of its last Produce or Fetch, so that the next one with
+the same header needs no header decoding. Produce also has a fast path per session: a request whose prefix equals that
+of one that took all steps is answered without decoding. It passes the same checks: its knowledge is discarded when the
+ACLs change, and its requests are charged to the quota and accounted for.
 
-Nothing here waits or knows sockets: a handler answers at once or parks the request and calls ``Request.reply`` later.
+Nothing here blocks or knows sockets: a handler answers at once, or parks the request and calls ``Request.reply``
+later.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Requests that wait: a fetch for bytes, a produce for its acknowledgement.
+"""Parked requests: a fetch that waits for bytes, a produce that waits for its acknowledgement.
 
-A parked fetch counts the bytes by which its partitions grow and looks at none of them again until it has enough or its
-time is up.
+A parked fetch counts the bytes appended to its partitions and reads none of them until it has enough or times out.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class DelayedFetch:
             finish()
 
     def cancel(self) -> Callable[[], None] | None:
-        """Nobody waits any more, or all that was waited for has come."""
+        """The client has gone, or all that the request waited for has happened."""
         finish, self._finish = self._finish, None
         if finish is not None:
             self._timer.cancel()

@@ -1,7 +1,7 @@
-"""Drives the raft machine over the metadata log: votes to disk, records to the log, flushes to the machine.
+"""Drives the raft machine over the metadata log: persists votes, appends records, reports flushes to the machine.
 
-The log is ``__cluster_metadata-0`` in Kafka's format. Every append is synced before it counts: the machine learns of
-it by ``Flushed``, and what it answers moves the high watermark, on which the shard above releases its replies.
+The log is ``__cluster_metadata-0`` in Kafka's format. An append counts once it is synced: the driver steps the machine
+with ``Flushed``, the resulting effect advances the high watermark, and the shard releases its replies.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class RaftDriver:
             raise ValueError(f"{path} is damaged: {problem}") from None
 
     def _persist(self, vote: Vote, then: Callable[[DiskError | None], None]) -> None:
-        """Off the loop; nobody hears of the vote before ``then``."""
+        """Off the loop; the vote takes effect with ``then``, not before."""
         content = {
             "leaderId": vote.leader_id,
             "leaderEpoch": vote.raft_epoch,
@@ -296,7 +296,7 @@ class RaftDriver:
             return  # the log has told its folder, which ends the node
         self._syncing = False
         self._flush_problem = problem
-        if problem is not None:  # the records are in the log and cannot be taken back: those who wait go on waiting
+        if problem is not None:  # the records are in the log and cannot be taken back: waiting requests keep waiting
             self._clock.call_at(self._clock.monotonic_ms() + RETRY_MS, self._sync)
             return
         self._step(Flushed(self.log.flushed_offset))

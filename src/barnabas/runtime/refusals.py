@@ -1,4 +1,4 @@
-"""The response that says of a whole request that it failed, in the form that its clients look for the reason in."""
+"""The response to a request that failed as a whole: the error code where clients of that API look for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table of APIs with a handler each: what the pipelines of broker and controller are made from."""
+"""The table of APIs and their handlers, from which broker and controller make their pipelines."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The shard runtime: joins a decide-and-replay machine to its log.
+"""The shard runtime: connects a decide-and-replay machine to its log.
 
-For each request: decide, append the records, replay them, and hold the replies until the high watermark has passed
-the last offset that the decision saw, so that nobody is shown what a failover may undo. A log that goes offline answers
-everyone who waits with the error and ends the shard; it is loaded again from its log.
+For each request: decide, append the records, replay them, and hold the reply until the high watermark has passed the
+last offset that the decision depends on, so that no reply shows what a failover may undo. When the log goes offline,
+all waiting requests get the error and the shard ends; later it is loaded again from its log.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class Shard:
         return bool(self._waiting)
 
     def fail(self, problem: ApiError) -> None:
-        """The log cannot be appended to: everyone who waits is told, and nothing is decided any more."""
+        """The log cannot be appended to: all waiting requests get the error, and the shard decides no more."""
         self._failure = problem
         self.refuse_waiting(problem)
 

@@ -1,7 +1,7 @@
-"""When the metadata is snapshot, and how: the image is written off the loop, then the log before it goes.
+"""Metadata snapshots: when one is due, writing the image off the loop, then deleting the log before it.
 
-An image never changes, so whoever writes it needs nothing of the loop's. What is decided meanwhile goes into the log
-after it, and counts towards the next snapshot.
+An image is immutable, so another thread can write it. Records decided meanwhile are in the log after the image and
+count towards the next snapshot.
 """
 
 from __future__ import annotations
