@@ -1,4 +1,4 @@
-"""The bytes of a connection. Nothing else touches its socket or descriptor; TLS will be another channel."""
+"""The byte stream of a connection and the only user of its socket. TLS will be another channel."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ class Connection:
     def _make_room(self) -> bool:
         """The buffer is full. Moves its rest to the front, or doubles it for the frame that is still arriving.
 
-        Where the machine has no memory for that the peer is let go: its bytes would call for us again and again.
+        Without memory for that the connection is closed: its socket would stay readable, and the loop would spin.
         """
         try:
             return self._move_or_grow()
@@ -191,17 +191,17 @@ class Connection:
         self._buffer, self._view = buffer, memoryview(buffer or b"")
 
     def release_buffer(self) -> None:
-        """Called now and then for connections that are quiet: memory of past bursts goes back."""
+        """Frees the buffer of a connection without a partial frame. Called periodically."""
         if self._buffer is not None and self._start == self._end:
             self._own(None)
             self._start = self._end = 0
 
     def read_on(self) -> None:
-        """Reading may have stopped for want of room in the buffers of all connections together."""
+        """Resumes reading where it stopped because the buffers of all connections were full."""
         if not self._reading and self._may_parse() and self._listener.limits.has_room(len(self._view)):
             self._resume()
 
-    # What is asked where room is short
+    # For ``shortage``
 
     @property
     def waits_for_room(self) -> bool:
@@ -294,8 +294,8 @@ class Connection:
             self._stopped_by = None
         self._send_ready()
         if self._start < self._end or not self._reading:
-            # Not here: whoever completes this may be another connection's handler, and what waits in our buffer may
-            # complete a third one's request. Such a chain would be as deep as there are connections.
+            # Not here: the caller may be the handler of another connection, and a request in our buffer may complete
+            # one of a third connection. Such recursion would be as deep as there are connections.
             self._loop.call_soon(self._resume)
 
     def _drain_ready(self) -> None:

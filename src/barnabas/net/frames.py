@@ -1,4 +1,4 @@
-"""Framing without I/O: where a frame ends in what has been received. A frame is a size of four bytes and a body."""
+"""Framing without I/O: finds the end of a frame in received bytes. A frame is a size of four bytes and a body."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Listeners: accept connections within limits, watch over them, close them.
+"""Listeners: accept connections within limits, check for idle ones, close them.
 
-Limits hold over all listeners of a process together: they share one ConnectionLimits. Without max.connections the
-descriptors at hand, less what the logs need, are the cap; at the cap the accept queue of the kernel waits, so that
-those who are connected are served on.
+All listeners of a process share one ConnectionLimits. Without max.connections the limit is the number of available
+descriptors less those that the logs need. At the limit, new connections wait in the kernel's accept queue and the open
+ones are served on.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Listener:
         self._closed = False
         self._refusals = 0
         self._pauses = 0
-        """In a row: since the queue of those who want in was last empty."""
+        """Since the accept queue was last empty."""
 
     @property
     def port(self) -> int:
@@ -192,7 +192,7 @@ class Listener:
         self._socket.close()
 
     def halt(self) -> None:
-        """Nothing more is taken in from those who are connected; what has been is answered."""
+        """Stops reading from open connections; requests already received are answered."""
         for connection in self._connections():
             connection.halt()
 

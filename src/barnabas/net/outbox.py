@@ -1,4 +1,4 @@
-"""Replies on their way to the socket, in order: bytes, and file ranges, which are only read where they are small."""
+"""The queue of replies to the socket, in order: bytes, and file ranges, of which only small ones are read."""
 
 from __future__ import annotations
 

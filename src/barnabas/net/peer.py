@@ -10,8 +10,8 @@ Calls wait in a queue until the peer is ready and fewer than ``max_in_flight`` o
 order. A lost connection fails what was in flight; what was not sent waits for the next connection, at most until its
 own time-out.
 
-Nodes handle the requests of one connection one after another: behind a Fetch that waits for records, everything waits.
-Requests of different kinds to one node need peers of their own.
+A node handles the requests of one connection in order: everything waits behind a Fetch that waits for records. So
+different kinds of requests to one node need separate peers.
 """
 
 from __future__ import annotations

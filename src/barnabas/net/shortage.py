@@ -1,10 +1,10 @@
-"""What happens when the buffers of requests that are still arriving have taken all the room there is.
+"""Buffer pressure: what happens when incomplete requests have used up queued.max.request.bytes.
 
-A connection whose buffer would have to grow then waits. Left alone, a few peers that send half a request and fall
-silent would make everyone wait for as long as a frame may take, and so would honest ones that each hold half of what
-they need. So while anybody waits, the peers are looked at every second. Those that have sent next to nothing since the
-last look are stalled: they are closed, the one with the oldest frame first, until there is room for one of those who
-wait. A connection that only waits for room itself counts as stalled when nobody else gets on either.
+A connection whose buffer has to grow then waits. A few peers that send half a request and stop would make all others
+wait until the frame timeout, and so would peers that each hold half of what they need. So while a connection waits,
+all peers are checked every second. Those that sent fewer than PROGRESS_BYTES since the last check are stalled and are
+closed, the one with the oldest frame first, until there is room for one that waits. A connection that itself waits for
+room counts as stalled only when no other makes progress.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_S = 1.0
 PROGRESS_BYTES = 64 << 10
-"""Who has sent less than this between two looks is stalled."""
+"""Fewer bytes than this between two checks count as stalled."""
 
 
 class Shortage:
-    """Of room in all buffers together; nothing to do, and no timer, while there is none."""
+    """Tracks the connections that wait for buffer room. Runs no timer while none waits."""
 
     def __init__(self) -> None:
         self._waiting: set[Connection] = set()
         self._seen: dict[Connection, tuple[float | None, int]] = {}
-        """What each had sent of which frame at the last look."""
+        """Connection -> start time of its frame and bytes received of it, at the last check."""
         self._is_watching = False
 
     def wait(self, connection: Connection, listener: Listener) -> None:
@@ -62,7 +62,7 @@ class Shortage:
             if listener.limits.has_room(min(each.buffer_bytes for each in self._waiting)):
                 return
             victim = stalled.pop()
-            if self._waiting != {victim}:  # otherwise it would go for nobody's sake
+            if self._waiting != {victim}:  # closing it would help no other connection
                 self._waiting.discard(victim)
                 victim.give_up("there is no room for the requests of others, and its own makes no progress")
 
