@@ -1,8 +1,8 @@
-"""Taking over the folder of a single-node Kafka: what is there, and what stands in the way.
+"""Adopts the folder of a single-node Kafka: checks whether this build can serve it.
 
-The formats are the same, so nothing is converted. What must be looked at is what this build cannot honour: nobody's
-secured data is served in the open, and no transaction is left hanging. Looking changes nothing in the folder; with
-force a marker file is written that names what was waived, without which ``serve`` refuses.
+The formats are the same, so nothing is converted. The checks find what this build does not support: secured data would
+be served without authentication, open transactions would never end. They change nothing in the folder. With force, a
+marker file records which objections were waived; without it ``serve`` refuses such a folder.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def _disk(loop: asyncio.AbstractEventLoop, *, memory: bool, files: int, portable
     def post(callback: Callable[[], None]) -> None:
         try:
             loop.call_soon_threadsafe(callback)
-        except RuntimeError:  # the loop has ended; so has everyone who waited
+        except RuntimeError:  # the loop has ended, and with it all that waited
             return
 
     if memory:

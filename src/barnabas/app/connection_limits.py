@@ -1,4 +1,4 @@
-"""Limits of connections that are changed while the broker runs (KIP-226)."""
+"""Connection limits that can be changed while the broker runs (KIP-226)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class AddressLimits:
         loop: asyncio.AbstractEventLoop,
         report: Callable[..., None],
     ) -> None:
-        """At the start they are looked up at once, so that what cannot be is told."""
+        """At the start host names are resolved synchronously, so that a failure stops the start."""
         self._limits = limits
         self._loop = loop
         self._report = report

@@ -1,4 +1,4 @@
-"""A broker on a thread and an event loop of its own, for use inside another program's process."""
+"""A broker with its own thread and event loop, for use inside another program's process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Descriptors: how many the process may have, and who gets them."""
+"""File descriptors: the limit of the process, divided between connections and log files."""
 
 from __future__ import annotations
 

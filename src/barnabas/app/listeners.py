@@ -1,4 +1,4 @@
-"""Where a node listens and what it tells clients to connect to."""
+"""The addresses that a node binds and those that it advertises."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def is_loopback(host: str) -> bool:
 
 
 def bind(settings: BrokerSettings) -> list[BoundListener]:
-    """Binds every listener; nobody is let in before ``listen``."""
+    """Binds every listener; none accepts connections before ``listen``."""
     wanted = client_listeners(settings)
     told = {address.name: address for address in parse("advertised.listeners", settings.advertised_listeners or ())}
     unknown = [name for name in told if name not in {address.name for address in wanted}]

@@ -1,7 +1,7 @@
 """The log of a serving process: lines for a person at a terminal, JSON for everything else.
 
-A report never raises. It is made where something has gone wrong, and what is to be done about that comes after it: a
-process without descriptors, or whose disk is dying, must still get there.
+A report never raises: it is made where something has gone wrong, and the code after it must run even in a process
+without descriptors or with a failing disk.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Report:
 
 
 def _say_plainly(event: str, fields: dict[str, Any], problem: Exception) -> None:
-    """Where even this fails there is nobody left to tell."""
+    """Writes to stderr without the logger; gives up silently if that fails too."""
     with contextlib.suppress(Exception):
         text = " ".join(f"{key}={value!r}" for key, value in fields.items())
         sys.stderr.write(f"barnabas: {event} {text} (not in the log's own form: {problem!r})\n")

@@ -1,7 +1,7 @@
-"""A file system in memory, for ``--memory``: the same log code, nothing on the disk, gone with the process.
+"""A file system in memory, for ``--memory``: the same log code, nothing on disk, lost when the process ends.
 
-A file begins as bytes in the process and moves into a memfd, where the system has one, as soon as it is large or its
-descriptor is asked for: so thousands of small files need no descriptors, and large ones are sent with sendfile.
+A file starts as bytes in the process. Where the system has memfd, the file moves into one as soon as it is large or its
+descriptor is needed: thousands of small files need no descriptors, and large ones are sent with sendfile.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class MemoryDisk:
         self._post(lambda: then(None))
 
     def for_thread(self) -> MemoryDisk:
-        """Itself: a name is found, put and taken in one step each, and nobody shares a file that is being written."""
+        """Itself: operations on names are atomic, and no two threads share a file that is being written."""
         return self
 
     def close_thread(self) -> None: ...

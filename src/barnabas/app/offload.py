@@ -1,4 +1,4 @@
-"""One thread for work that blocks for long, such as compaction, and how it is kept from taking the whole disk."""
+"""One thread for long blocking work, such as compaction, and the throttle for its disk I/O."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Worker:
         problem: Exception | None = None
         try:
             work()
-        except Exception as raised:  # whoever asked for the work is told
+        except Exception as raised:  # passed to ``then``
             problem = raised
         with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(then, problem)

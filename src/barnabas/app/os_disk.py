@@ -1,11 +1,11 @@
 """The real disk.
 
-Descriptors are a shared, bounded good: a file opens when it is used and the least recently used ones are closed again,
-so that ten thousand partitions fit under an ordinary limit. All methods are for the loop's thread. Whoever wants to
-use a file in another thread pins its descriptor first (``fileno``) and releases it on the loop afterwards: a pinned
-descriptor is never closed, and so never handed to another file under a reader's feet.
+The number of open descriptors is bounded: a file opens on use and the least recently used ones are closed, so that ten
+thousand partitions fit under an ordinary limit. All methods must be called on the loop's thread. To use a file in
+another thread, pin its descriptor first (``fileno``) and release it on the loop afterwards: a pinned descriptor is not
+closed, so its number cannot be reused for another file meanwhile.
 
-Syncing and write-back run in a thread of their own (``sync_thread.py``).
+Syncing and write-back run in their own thread (``sync_thread.py``).
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ class OsDisk:
         return descriptor
 
     def _evict(self) -> None:
-        """Closes one that nobody has used lately; where all are pinned, the limit gives way."""
+        """Closes a file that was not used lately; if all are pinned, the limit is exceeded."""
         for _ in range(2 * len(self._open_files)):
             file = self._open_files.popleft()
             if file.spare():

@@ -1,4 +1,4 @@
-"""How the command ``barnabas`` can be called from the shell that called it, for hints that can be pasted."""
+"""How to call ``barnabas`` from the current shell, for hints that can be pasted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads what is not in the page cache off the loop, so that a cold consumer does not hold up the others."""
+"""Reads file ranges that are not in the page cache off the loop, so that one consumer does not delay the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node with its sockets: everything of one process that is on the event loop."""
+"""A node with its listeners, on the event loop of one process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings from a server.properties, the environment and the command line, in that order of growing weight."""
+"""Settings from server.properties, the environment and the command line; later ones override earlier ones."""
 
 from __future__ import annotations
 

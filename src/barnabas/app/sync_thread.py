@@ -1,7 +1,6 @@
-"""The thread in which files and folders are synced and written back.
+"""The thread that syncs files and folders and starts write-back.
 
-It starts with its first task. Results come back through ``post``, which the wiring gives
-(``loop.call_soon_threadsafe``).
+It starts with its first task. Results are posted to the loop through ``post`` (``loop.call_soon_threadsafe``).
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ class SyncThread:
             self._start()
 
     def sync_folder(self, path: str, then: Then) -> None:
-        """Waiting syncs of a folder are told by the folder, not by its path: another may have taken that meanwhile."""
+        """Waiting syncs are keyed by the folder, not by its path, which another folder may have taken meanwhile."""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
