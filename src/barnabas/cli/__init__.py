@@ -1,6 +1,6 @@
 """The command ``barnabas``.
 
-Commands are imported when they are called: asking for help must not cost what a broker costs to load.
+Commands are imported when they are called, so that ``--help`` does not load a broker.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class LazyGroup(CommandGroup):
 
 
 def _sentence(error: Exception) -> str | None:
-    """What a person is told, or None for what is a fault of ours. Imported late: most runs have no error."""
+    """The message for the user, or None for a defect of ours. Imports late: most runs have no error."""
     from barnabas.client.wire.errors import BrokerError, BrokerUnavailable, ClientError  # noqa: PLC0415
 
     if isinstance(error, BrokerUnavailable):

@@ -1,4 +1,4 @@
-"""``barnabas bench``: load for the user's own broker, through librdkafka as real clients have it."""
+"""``barnabas bench``: measures a broker under load from librdkafka."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def _drive(
 
 
 def _flush(producer: Any, interrupt: Interrupt) -> int:
-    """How many messages nobody acknowledged in time."""
+    """How many messages were not acknowledged in time."""
     deadline = time.monotonic() + FLUSH_S
     while (left := int(producer.flush(0.2))) > 0 and not interrupt.has_passed(deadline):
         pass
@@ -305,7 +305,7 @@ def _new_consumer(topic: str, partitions: dict[int, int], bootstrap: str) -> Any
 def _run_consumer(
     topic: str, partitions: dict[int, int], until: Until, bootstrap: str, interrupt: Interrupt
 ) -> dict[str, Any]:
-    """The rate is that of what followed the first messages: connecting is told apart."""
+    """The rate excludes the first messages; the time to connect is reported separately."""
     consumer = _new_consumer(topic, partitions, bootstrap)
     progress = Progress()
     count = size = first_count = 0

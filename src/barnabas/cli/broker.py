@@ -1,4 +1,4 @@
-"""``barnabas broker``: what a running broker tells about itself."""
+"""``barnabas broker``: metrics of a running broker."""
 
 from __future__ import annotations
 

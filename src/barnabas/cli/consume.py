@@ -1,4 +1,4 @@
-"""``barnabas consume``: messages of partitions, printed."""
+"""``barnabas consume``: prints messages."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def _messages(client: Client, plan: Plan) -> Iterator[list[tuple[TopicPartition,
 
 
 def _rotated(positions: Offsets) -> Offsets:
-    """A response has a limit: who was asked first this time is asked last the next, so that none is starved."""
+    """Moves the first partition to the end: responses are limited in size, and no partition may starve."""
     if len(positions) < 2:
         return positions
     first = next(iter(positions))

@@ -1,4 +1,4 @@
-"""``barnabas log dump``: what stands in segment files, and whether it is sound."""
+"""``barnabas log dump``: prints and verifies segment files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading and verifying the files of a partition's folder. Every file yields items; what is wrong is an item too.
+"""Reads and verifies the files of a partition's folder. Every file yields items; a problem is an item too.
 
 Files are opened for reading only, and one batch at a time is in memory. Whatever a file claims, no more than the file
 holds is read, and no batch decompresses beyond a bound.
@@ -227,7 +227,7 @@ def _map_log(path: str) -> LogMap | None:
 
 @lru_cache(maxsize=1)
 def _map(log: str, size: int) -> LogMap:
-    """Headers only: whether the batches are sound is told where the log itself is read."""
+    """Reads headers only; the batches are verified where the log itself is read."""
     found = LogMap()
     with open(log, "rb") as file:
         position = 0

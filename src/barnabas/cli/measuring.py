@@ -1,4 +1,4 @@
-"""What the load generators share: percentiles, the pace, the line of progress, a topic of their own."""
+"""Shared by the load generators: percentiles, pacing, the progress line, the temporary topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands print: tables for a person at a terminal, plain columns through a pipe, JSON for programs."""
+"""Output of commands: tables on a terminal, plain columns through a pipe, JSON for programs."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from barnabas.cli.output import print_json, print_table
 from barnabas.spark.pipelines.telling import Choice, FlowEvent, FlowProgress, Outcome
 
 QUIET_EVENTS = ("is QUEUED", "is PLANNING", "is STARTING", "is RUNNING")
-"""What every flow goes through: told to programs, and not to a person who waits for rows."""
+"""Events of every flow: printed with ``--json`` only."""
 
 
 def need_spark() -> None:

@@ -94,7 +94,7 @@ def archive(
         from barnabas.spark.tables.opening import open_table  # noqa: PLC0415
 
         options = table_options(table, table_given)
-        open_table(options).close()  # what is wrong with them is told before Spark starts
+        open_table(options).close()  # reports wrong options before Spark starts
         for topic in topics:
             _check_there(bootstrap, topic)
 
@@ -426,7 +426,7 @@ def compare(
 
 
 def _check_there(bootstrap: str, topic: str) -> None:
-    """A mistyped name is told before Spark starts."""
+    """Reports a mistyped name before Spark starts."""
     from barnabas.client.wire import Client  # noqa: PLC0415 - keeps --help fast
 
     with Client(bootstrap) as client:

@@ -1,4 +1,4 @@
-"""``barnabas produce``: lines become messages."""
+"""``barnabas produce``: sends lines of input as messages."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ Examples:
 @click.option("--partition", "-p", type=click.IntRange(0), help="To this one; by the key's hash without.")
 @click.option("--codec", "-z", type=click.Choice(CODECS), default="none", show_default=True, help="Compression.")
 @click.option(
-    "--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True, help="Who must have it."
+    "--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True, help="Replicas that acknowledge."
 )
 @click.option("--timestamp", metavar="TIME", callback=time_option, help="Milliseconds, ISO 8601, or -1h ago.")
 @click.option("--json-input", is_flag=True, help="Lines are objects with key, value, headers, timestamp.")
@@ -242,7 +242,7 @@ def _poll(producer: Any, seconds: float) -> None:
 
 
 def _flush(producer: Any, seconds: float) -> int:
-    """How many messages nobody acknowledged in time."""
+    """How many messages were not acknowledged in time."""
     deadline = time.monotonic() + seconds
     with Interrupt() as interrupt:
         while (left := int(producer.flush(0.2))) > 0 and not interrupt.has_passed(deadline):

@@ -1,4 +1,4 @@
-"""``barnabas serve``: a broker in this process, until it is told to stop."""
+"""``barnabas serve``: runs a broker in this process until a signal stops it."""
 
 from __future__ import annotations
 

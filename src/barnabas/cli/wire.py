@@ -1,4 +1,4 @@
-"""``barnabas wire``: protocol messages between hex and JSON, a line at a time."""
+"""``barnabas wire``: converts protocol messages between hex and JSON, line by line."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def list_messages() -> None:
 
 
 def _run(work: Callable[[Entry], None]) -> None:
-    """One line out for each line in, at once: whoever talks to us through pipes waits for it."""
+    """Flushes one output line for each input line: a program at the other end of the pipe waits for it."""
     out = sys.stdout
     for line in _lines():
         out.write(json.dumps(_answer(line, work)) + "\n")
