@@ -1,4 +1,4 @@
-"""Where brokers are: ``host:port``, and lists of it."""
+"""Broker addresses: ``host:port``, and lists of them."""
 
 from __future__ import annotations
 

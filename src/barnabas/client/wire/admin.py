@@ -1,4 +1,4 @@
-"""What an operator asks of a cluster: topics, settings, offsets, folders."""
+"""Administration: topics, settings, offsets, data folders."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A blocking client: connections to the brokers of a cluster, requests to the right one, and trying again.
+"""A blocking client: connections to the brokers of a cluster, routing of requests, retries.
 
-One client serves one thread. Nothing runs in the background: metadata is asked for when it is missing or a broker says
-that it is old, and connections are made when they are first used.
+One client serves one thread. Nothing runs in the background: metadata is fetched when it is missing or a broker reports
+that it is stale, and connections are opened on first use.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from barnabas.wire.schema import Message
 R = TypeVar("R", bound=Message)
 
 RETRIED = RETRIABLE - {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
-"""Kafka counts an unknown topic among what may pass. To whoever mistyped a name the answer is worth more at once."""
+"""Unlike Kafka's clients we do not retry unknown topics: a mistyped name is reported at once."""
 
 AUTO_CREATE_TIMEOUT_S = 3.0
 """So long a topic may take to appear; a broker that creates none by itself never says so."""

@@ -1,8 +1,8 @@
-"""One connection to one broker: frames out, frames in, and the versions that both sides know.
+"""One connection to one broker: frames out, frames in, and the versions that both sides support.
 
-Replies come in the order of the requests, so a caller may send to several connections first and receive afterwards.
-``connect`` is the one place where a socket becomes a connection: encryption and authentication come in there.
-A reply's records are views into the buffer that was allocated for that reply, and live as long as somebody holds them.
+Replies come in the order of the requests, so a caller may send on several connections first and receive afterwards.
+``connect`` is the only place that makes a connection: encryption and authentication will be added there.
+The records of a reply are views into the buffer allocated for that reply, which lives as long as they do.
 """
 
 from __future__ import annotations

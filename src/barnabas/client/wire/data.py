@@ -1,7 +1,7 @@
-"""Record batches in and out, as bytes: what decodes them, and when, is the caller's business.
+"""Produces and fetches record batches as bytes; decoding is left to the caller.
 
-A fetch asks every leader first and reads the replies afterwards, so that waiting for several brokers costs the wait for
-one. What it returns are views into the replies. No fetch sessions: each request names its partitions in full.
+A fetch sends to all leaders first and reads the replies afterwards, so that the waits overlap. It returns views into
+the replies. It uses no fetch sessions: each request names all its partitions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Fetched(NamedTuple):
 
 class Produced(NamedTuple):
     base_offset: int
-    """-1 with acks 0: nobody has said."""
+    """-1 with acks 0: unknown."""
     log_append_time_ms: int
     log_start_offset: int
 

@@ -1,4 +1,4 @@
-"""Fetched bytes to records: what lies before the offset, control records and aborted transactions left out."""
+"""Decodes fetched bytes, without records before the offset, control records and aborted transactions."""
 
 from __future__ import annotations
 

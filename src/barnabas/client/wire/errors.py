@@ -1,4 +1,4 @@
-"""What can go wrong between a client and its brokers, in words that name the address or the thing asked about."""
+"""Errors of the client. Messages name the address or the resource."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class ClientError(Exception):
 
 
 class BrokerUnavailable(ClientError):
-    """Nobody answers there: refused, unknown host, lost on the way, or silent for too long."""
+    """The broker cannot be reached: connection refused, unknown host, connection lost, or timeout."""
 
     def __init__(self, address: object, reason: object) -> None:
         super().__init__(f"no broker answers at {address}: {reason}")

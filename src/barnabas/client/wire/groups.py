@@ -1,4 +1,4 @@
-"""What an operator asks about consumer groups."""
+"""Administration of consumer groups."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def _fetch_codes(reply: fetch_api.OffsetFetchResponse) -> list[int]:
 
 
 def commit_offsets(client: Client, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """As one who is no member, which a group with members refuses. Raises BrokerError for the first refusal."""
+    """Commits without being a member, which a group with members refuses. Raises BrokerError for the first error."""
     topics: dict[str, commit_api.OffsetCommitRequestTopic] = {}
     for place, offset in offsets.items():
         topic = topics.setdefault(place.topic, commit_api.OffsetCommitRequestTopic(place.topic))
@@ -195,7 +195,7 @@ def delete_group(client: Client, group_id: str) -> None:
 def _ask(
     client: Client, group_id: str, request: Message, answer: type[R], codes: Callable[[R], Iterable[int]]
 ) -> tuple[R, int]:
-    """The coordinator's reply, and who it is; looked for again where it has moved."""
+    """The coordinator's reply and its node id; finds the coordinator again if it has moved."""
     retry = client.retry()
     while True:
         node_id = find_coordinator(client, group_id)

@@ -1,4 +1,4 @@
-"""What a client remembers of the cluster: brokers, topics, and who leads which partition."""
+"""Cached metadata of a client: brokers, topics, and partition leaders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that belong to the leader of a partition: split by leader, sent, and asked again where leaders moved."""
+"""Requests to partition leaders: split by leader, sent, and retried where leaders moved."""
 
 from __future__ import annotations
 
