@@ -18,7 +18,7 @@ PARTITION_METADATA = "partition.metadata"
 
 
 class MalformedCheckpoint(Exception):
-    """A checkpoint that nobody wrote like this."""
+    """The content does not have the format of a checkpoint."""
 
 
 def format_lines(rows: Iterable[Iterable[object]], *, version: int = 0) -> bytes:

@@ -1,4 +1,4 @@
-"""The segment that a cleaning writes: log and indexes under the names of the segment, with ``.cleaned`` behind them."""
+"""The segment that a cleaning writes: log and index files with the suffix ``.cleaned``."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What there is to clean in a log: which part is dirty, how much of it, and everything a cleaning needs to know.
+"""The plan of a cleaning: the dirty part of a log, its size, and all that a cleaning needs to know.
 
-Looked at on the loop, where the log is; the cleaning itself (``cleaner``) has only the plan and the closed files. The
-rules are Kafka's LogCleanerManager's: never the active segment, nothing at or after the last stable offset, nothing
-younger than min.compaction.lag.ms, and nothing that has not been synced yet, since a flush may still hold on to those
-segments.
+Plans are made on the loop, which owns the log; the cleaning (``cleaner``) sees only the plan and closed files. The
+rules are those of Kafka's LogCleanerManager: never the active segment, nothing at or after the last stable offset,
+nothing younger than min.compaction.lag.ms. Segments that are not synced yet are excluded too: a flush may still use
+them.
 """
 
 from __future__ import annotations

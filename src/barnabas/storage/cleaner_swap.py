@@ -1,10 +1,10 @@
-"""Taking a cleaned segment into its log, on the loop: renames and nothing that waits for the disk.
+"""Swaps a cleaned segment into its log, on the loop: only renames, nothing that waits for the disk.
 
-Killed at any moment, the log is the old one or the new one. First ``.cleaned`` becomes ``.swap``, file by file: as
-long as one is still called ``.cleaned``, the loader drops them all. When the folder has been synced (elsewhere), the
-new segment is the log whatever happens, and the old segments are renamed to ``.deleted``; readers that have them open
-read on. Last the new files take the names of the first segment, the log first: the loader would remove indexes that
-stand beside a ``.log.swap``, and aborted transactions cannot be rebuilt from a cleaned log.
+After a crash at any point the log is either the old one or the new one. First ``.cleaned`` becomes ``.swap``, file by
+file: while one is still ``.cleaned``, the loader deletes them all. Once the folder is synced (elsewhere), the new
+segment is final, and the old segments are renamed to ``.deleted``; readers that have them open are not disturbed. Last
+the new files get the names of the first segment, the log first: the loader removes indexes beside a ``.log.swap``, and
+aborted transactions cannot be rebuilt from a cleaned log.
 """
 
 from __future__ import annotations

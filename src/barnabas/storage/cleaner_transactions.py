@@ -1,8 +1,7 @@
-"""Transactions as a cleaning meets them: whose records were aborted, and which markers nobody needs any more.
+"""Transactions during a cleaning: which records were aborted, and which markers can be removed.
 
-A marker stays as long as a batch of its transaction is left, even an empty one; what comes then is its delete
-horizon, as for a tombstone. The rules are Kafka's CleanedTransactionMetadata's. Batches must be shown in the order of
-the log.
+A marker stays as long as a batch of its transaction is left, even an empty one. Then it gets a delete horizon, like a
+tombstone. The rules are those of Kafka's CleanedTransactionMetadata. Batches must be passed in the order of the log.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class CleanedTransactions:
                 self._aborted.setdefault(entry.producer_id, entry)
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Takes a batch of records in; True where nobody may see them."""
+        """Processes a batch of records; returns whether its transaction was aborted."""
         self._advance(header.last_offset)
         if not header.is_transactional:
             return False

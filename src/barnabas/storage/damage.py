@@ -1,11 +1,11 @@
-"""Places in a log that cannot be read: what is to blame, and what is said of it. No healthy read comes here.
+"""Handles reads that fail: finds out whether the log file or its index is damaged. Normal reads never come here.
 
-An index can be made anew from its file, so it is asked first whether the file is sound as a whole. If it is, the
-indexes are rebuilt, once, and the read is tried again. If it is not, they are left alone: their entries behind the
-damage are all that leads to the sound batches there. The read fails with CorruptBatch, as Kafka answers
-CORRUPT_MESSAGE; a reader that was sent on to the next segment would lose acknowledged records without knowing.
+An index can be rebuilt from its log file, so the whole file is checked first. If it is sound, the indexes are rebuilt,
+once, and the read is retried. If not, the indexes are kept: only their entries lead to the sound batches after the
+damage. The read fails with CorruptBatch, which becomes CORRUPT_MESSAGE as in Kafka; skipping to the next segment would
+lose acknowledged records silently.
 
-Offsets that no batch holds are no damage in themselves: compaction takes batches away.
+Offsets without a batch are not damage in themselves: compaction removes batches.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ Report = Callable[..., None]
 """``report(event, **fields)``, a line of the broker's log."""
 
 MAX_LOOKED_AT = 10_000
-"""Batches of a segment among which compaction must have left a trace; it rarely leaves a row of so many whole."""
+"""Batches checked for traces of compaction, which rarely leaves this many in a row unchanged."""
 
 
 def unheard(event: str, **fields: object) -> None:
-    """For a log that nobody listens to."""
+    """A report that does nothing, for logs without one."""
 
 
 def position_of(log: Log, segment: Segment, offset: int) -> tuple[int, BatchHeader] | None:
-    """``Segment.position_of``, with a second try where the indexes are to blame."""
+    """``Segment.position_of``, retried after a rebuild where the indexes are damaged."""
     try:
         return segment.position_of(offset)
     except CorruptBatch as problem:
@@ -43,7 +43,7 @@ def position_of(log: Log, segment: Segment, offset: int) -> tuple[int, BatchHead
 
 
 def repair_indexes(log: Log, segment: Segment, problem: CorruptBatch) -> None:
-    """Raises the problem again where the indexes are not to blame for it."""
+    """Rebuilds the indexes, or raises the problem again if they are not its cause."""
     if segment.is_repaired or not is_sound(log, segment):
         raise problem
     segment.is_repaired = True

@@ -1,8 +1,8 @@
-"""Where each leader epoch began: what a follower needs to find where its log left the leader's (KIP-101, KIP-279).
+"""The start offset of each leader epoch, by which a follower finds where its log diverged (KIP-101, KIP-279).
 
-Kafka's file ``leader-epoch-checkpoint``. It is written when the log is flushed or closed: epochs of records beyond
-the recovery point are found again in the batches themselves. A flush writes it aside and renames it once it is synced,
-which happens off the loop: meanwhile further epochs may come, so changes are counted rather than flagged.
+Kafka's file ``leader-epoch-checkpoint``. It is written when the log is flushed or closed: epochs of records after the
+recovery point are rebuilt from the batches. A flush writes a temporary file, syncs it off the loop, and renames it.
+Epochs may be added meanwhile, so changes are counted, not flagged.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ class EpochCache:
             self.stored(self.changes)
 
     def write_aside(self) -> File:
-        """Writes the entries beside the file. Whoever has synced that calls ``put_in_place``, syncs the folder, and
-        then ``stored``."""
+        """Writes the entries to a temporary file. The caller syncs it, calls ``put_in_place``, syncs the folder, and
+        calls ``stored``."""
         file = self._disk.open(self.path + ASIDE_SUFFIX, create=True)
         file.truncate(0)
         file.write((format_lines(self.entries),), 0)

@@ -1,4 +1,4 @@
-"""What the disk can do to a log, as its users see it."""
+"""Exceptions of logs, after failures of the disk."""
 
 from __future__ import annotations
 

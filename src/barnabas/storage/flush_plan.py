@@ -1,9 +1,9 @@
-"""Making a log durable: which files a flush has to sync, and what a clean close leaves behind.
+"""Durability of a log: which files a flush has to sync, and what a clean close writes.
 
-A flush is done when these are on the disk, in this order: the data of its files and of the epochs, which are written
-aside; the epochs' name, and the names of new files and of a new partition's folder. All syncs happen off the loop,
-names change on it alone, and what the loop does meanwhile (an epoch, a segment, a truncation) is left to the next
-flush: so a task says what was there when it began, and marks nothing else as synced.
+A flush makes these durable, in this order: the data of its files and of the temporary epoch checkpoint; then the name
+of the checkpoint and the names of new files and of a new partition's folder. Syncs run off the loop, renames on it.
+What the loop does meanwhile (a new epoch, a new segment, a truncation) is left to the next flush: a task records the
+state at its beginning and marks nothing else as synced.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class FlushTask(NamedTuple):
     namings: list[tuple[Segment, int]]
     """Of segments whose names the folders' sync covers, how many namings there were."""
     small_files: list[File]
-    """Those of the files that nobody needs open afterwards."""
+    """The files that can be closed afterwards."""
     epoch_changes: int | None
     """What the epochs written aside have; None where the stored ones are those in force."""
     with_parent: bool

@@ -1,4 +1,4 @@
-"""Appending what a leader has already numbered: replication, and the metadata log."""
+"""Appends batches whose offsets a leader has assigned: replication, and the metadata log."""
 
 from __future__ import annotations
 

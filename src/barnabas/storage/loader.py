@@ -1,13 +1,12 @@
-"""Opening a log's folder: what is there, what a crash has torn, and what can be rebuilt from the rest.
+"""Opens a log's folder: loads its segments, and recovers after an unclean shutdown.
 
-After a clean shutdown the indexes and the last producer snapshot are trusted and nothing is scanned but the few
-batches behind the last index entry. Otherwise every segment from the one that holds the recovery point on is read
-through: length, magic, checksum and ascending offsets of each batch. At the first that is not sound the log ends.
-What comes after it may have been acknowledged, and is lost to readers: every cut is reported, and all but the torn end
-of the last segment is kept beside the log, under names that nobody loads (``.corrupt-<number>``), for a person to look
-at. The same pass rebuilds the indexes, the leader epochs, the producer state and the aborted transactions. Segments
-before the recovery point have been synced with their indexes; those are looked at when first used, and rebuilt if they
-are missing or have an impossible size.
+After a clean shutdown the indexes and the last producer snapshot are trusted, and only the few batches after the last
+index entry are scanned. Otherwise every segment from the one with the recovery point on is read: length, magic,
+checksum and ascending offsets of each batch. The log ends at the first batch that is not sound. What follows may have
+been acknowledged, and readers lose it: so every cut is reported, and all but the torn end of the last segment is kept
+under names that are never loaded (``.corrupt-<number>``), for the operator. The same pass rebuilds the indexes, the
+leader epochs, the producer state and the aborted transactions. Segments before the recovery point were synced with
+their indexes; those are checked on first use, and rebuilt if they are missing or have an impossible size.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ def load(log: Log, *, now_ms: int, clean: bool, recovery_point: int, log_start_o
         synced = clean or segment.next_offset <= log.flushed_offset
         segment.synced_size = segment.size if synced else 0
         if not (synced and segment.size):
-            segment.note_new_name()  # nobody knows whether it was synced; an empty one may have no file yet
+            segment.note_new_name()  # unknown whether it was synced; an empty one may have no file yet
 
 
 def _list_or_create(log: Log) -> list[str]:
@@ -159,7 +158,7 @@ def _trust_tail(log: Log) -> bool:
     segment = log.segments[-1]
     if not segment.size:
         return True
-    segment.next_offset = segment.base_offset + INT_MAX + 1  # not known yet, and looked at by nobody
+    segment.next_offset = segment.base_offset + INT_MAX + 1  # not known yet, and not read before it is
     segment.open_indexes()
     position = end = segment.offset_index.last_position()
     timestamp, offset = segment.time_index.last()
@@ -207,7 +206,7 @@ def _is_missing_before(log: Log, segment: Segment, index: int) -> bool:
 
 
 def _set_aside_from(log: Log, index: int, reason: str) -> None:
-    """Ends the log before the segment; those with something in them stay under names that nobody loads."""
+    """Ends the log before the segment; segments with data are renamed to names that are never loaded."""
     for segment in reversed(log.segments[index:]):
         if not segment.size:
             segment.remove()

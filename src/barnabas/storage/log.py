@@ -1,4 +1,4 @@
-"""The log of one partition: a row of segments, of which the last one grows.
+"""The log of one partition: a list of segments; appends go to the last one.
 
 Theory of operation. A batch is checked, gets its offset and leader epoch patched in, and is written with one call at
 the place where the log ends *as this object knows it*. Only after the write has returned do the end offset, the
@@ -472,7 +472,7 @@ class Log:
 
     @property
     def has_unflushed_segments(self) -> bool:
-        """A segment has rolled and is not yet on the disk: worth a flush in the background, though nobody waits."""
+        """A segment has rolled and is not synced yet: a background flush is due, though no request waits for it."""
         return self.flushed_offset < self.bases[-1]
 
     @property

@@ -1,7 +1,7 @@
-"""The logs of a broker: its data folders, and the checkpoints that say how far each log can be trusted.
+"""The logs of a broker: its data folders, and the checkpoints with the recovery point of each log.
 
-Each folder (``log.dirs``) is its own world: its lock, its ``meta.properties`` with a directory id, its checkpoints and
-its clean shutdown marker. A folder that fails takes only its own logs with it.
+Each folder (``log.dirs``) has its own lock, ``meta.properties`` with a directory id, checkpoints and clean shutdown
+marker. A folder that fails takes only its own logs offline.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class LogDirectory:
                 random=options.random,
             )
             log.cleaned_offset = cleaner_offsets.get(partition)
-            log.parent_unsynced = log.flushed_offset == 0  # nobody has had reason to sync its folder's name
+            log.parent_unsynced = log.flushed_offset == 0  # its folder's name may not be synced yet
             self._sync_recovered(log)
         if self.was_clean:
             self.disk.remove(f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}")

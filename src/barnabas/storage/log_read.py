@@ -1,11 +1,11 @@
-"""Reads of a log: where a range of whole batches lies in a file, found without looking at more than its edges.
+"""Reads of a log: finds the file range of whole batches by looking only at its ends.
 
-A consumer that reads on asks for the offset at which its last read ended, and the end of a read is mostly the high
-watermark, which was the end of some append. Both are remembered in small bounded maps, so a sequential read costs no
-index look-up; anything else is one binary search and a scan of about index.interval.bytes.
+A sequential consumer asks for the offset at which its last read ended, and a read mostly ends at the high watermark,
+which was the end of an append. Both are remembered in small bounded maps, so a sequential read needs no index lookup;
+any other read is one binary search and a scan of about index.interval.bytes.
 
-A place is remembered only where a sound header was seen, or written, at it: a reader that is sent on from there gets a
-batch. Damage is found by the looks that are taken anyway, and costs those who meet it (see ``damage``).
+A position is remembered only if a sound header was read or written there. Damage is found by the header reads that
+happen anyway; only reads that find some pay for handling it (see ``damage``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finding records by time: indexes narrow it down to a batch, whose records are then looked at within bounds."""
+"""Finds records by timestamp: the indexes lead to a batch, whose records are then read within bounds."""
 
 from __future__ import annotations
 

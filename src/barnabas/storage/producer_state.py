@@ -1,13 +1,13 @@
-"""What a partition remembers of its producers: duplicates, sequences, epochs and open transactions.
+"""The state of a partition's producers: sequences, epochs, recent batches and open transactions.
 
 A batch is checked before it is written (``check``) and remembered afterwards (``remember``), so that a failed write
 leaves no trace. The rules are Kafka's (KIP-98, KIP-360, KIP-890):
 
 - An epoch never goes back. A new epoch begins with sequence 0, unless nothing is known of the producer.
 - Within an epoch sequences follow each other and wrap from 2^31 - 1 to 0.
-- The last five batches are kept, so that any of the five in flight may be sent again and gets its first answer.
-- A producer that was idle for long is forgotten. Kafka measures idleness by the records' timestamps, and so forgets at
-  once one that writes old records; here it counts from when the broker took in the last batch, and so do snapshots.
+- The last five batches are kept, so that each of the five in flight may be sent again and gets its first response.
+- An idle producer expires. Kafka measures idleness by record timestamps, so a producer of old records expires at once;
+  here it counts from when the broker appended the last batch, in snapshots too.
 - A transaction begins with its first transactional batch and ends with a marker. What begins at or after the first
   open transaction, or before a marker that the high watermark has not passed, is unstable.
 """
@@ -26,7 +26,7 @@ MAX_SEQUENCE = 2**31 - 1
 
 
 class Origin(IntEnum):
-    """Who appends, and so what is checked."""
+    """The source of an append, which decides what is checked."""
 
     CLIENT = 0
     """A producer: everything is checked."""
@@ -237,7 +237,7 @@ class ProducerState:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Of open transactions alone; ``last_stable_offset`` adds those whose marker may still be lost."""
+        """Of open transactions only; ``last_stable_offset`` adds those whose marker may still be lost."""
         return min(self._ongoing) if self._ongoing else None
 
     def last_stable_offset(self, high_watermark: int) -> int:
@@ -253,10 +253,10 @@ class ProducerState:
     # Keeping house
 
     def expire(self, now_ms: int, monotonic_ms: int, expiration_ms: int) -> int:
-        """Forgets producers that have been silent for long and have no open transaction; returns how many.
+        """Removes idle producers without an open transaction; returns how many.
 
-        A wall clock that was set forward makes nobody idle: by as much as it ran ahead of the monotonic clock since the
-        last look, all are taken to have been heard of later. The first look only notes the time.
+        A wall clock that was set forward makes no producer idle: its lead over the monotonic clock since the last call
+        is added to the time of each producer's last batch. The first call only records the time.
         """
         if self._last_expiry is None:
             self._last_expiry = now_ms, monotonic_ms

@@ -1,6 +1,6 @@
-"""Reading a log's records back into memory: every batch is checked, CRC included, before it is believed.
+"""Reads a log to rebuild state in memory: every batch is checked, CRC included, before it is used.
 
-A fetch leaves the checksum to the client. State that the broker rebuilds from its own log has no such second reader.
+A fetch leaves the checksum to the client. Here the broker is the only reader.
 """
 
 from __future__ import annotations

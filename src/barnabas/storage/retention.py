@@ -1,4 +1,4 @@
-"""Making a log shorter: at its start by retention and DeleteRecords, at its end by truncation."""
+"""Shortens a log: at its start by retention and DeleteRecords, at its end by truncation."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _delete_while(log: Log, now_ms: int, high_watermark: int, condition: Callabl
 
 
 def _has_rolled(log: Log, now_ms: int) -> bool:
-    """Whether there is an empty segment to go on with. A full disk may have no room for one until others are gone."""
+    """Rolls to an empty segment; False if the disk is full, until other segments are deleted."""
     try:
         log.roll(now_ms)
     except DiskError:

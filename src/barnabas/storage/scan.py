@@ -1,7 +1,7 @@
-"""Reading batch headers off a file, without touching the records, and going over whole segments.
+"""Scans batch headers of a file without reading the records, and whole segments.
 
-Within the size that a segment knows it has, every byte belongs to a batch. What cannot be read there is damage, and a
-scan says so: if it just ended, a reader would be sent on to the next segment, past records that were acknowledged.
+Within the known size of a segment every byte belongs to a batch. Bytes that cannot be read there are damage, and a scan
+raises: if it just ended, a reader would skip acknowledged records and go on with the next segment.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def scan_headers(
 def sound_headers(
     file: File, position: int, end: int, block_bytes: int = BLOCK_BYTES
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """The same for those who take what there is: stops where there is no whole batch."""
+    """Like ``scan_headers``, but stops at the first position without a whole batch."""
     try:
         yield from scan_headers(file, position, end, block_bytes)
     except CorruptBatch:

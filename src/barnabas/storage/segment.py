@@ -1,8 +1,8 @@
 """One segment of a partition's log: ``<base offset, 20 digits>.log`` and the indexes of the same name.
 
-Only the last segment is written to. Its index entries are in memory and its files appear with the first append, so
-that thousands of idle partitions cost neither files nor descriptors. Sizes are kept here and never asked of the disk
-again after opening: a torn write must not become part of the log because the file happens to be longer.
+Only the last segment is written to. Its index entries are in memory and its files are created with the first append, so
+that thousands of idle partitions need neither files nor descriptors. After opening, the size is kept here and not read
+from the disk again: a torn write that made the file longer must not become part of the log.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Whether a log that ends in unsound bytes was torn, or damaged.
+"""Decides whether the unsound end of the metadata log is a torn write or damage.
 
-A crash tears what was being written: recovery cuts it off, and nobody misses it, for it was never promised. A log that
-was closed cleanly has no such tail, nor is there one before batches of a later leader, who had read the log to its
-end. Before others of the same leader a loss of power leaves a page that was not written, which reads as zeros. All else
-that is unsound was sound once, and to cut it off would take away what came after it. Of the metadata log everything
-else depends.
+A crash tears the write that was under way: recovery cuts it off, and it was never acknowledged. A log that was closed
+cleanly has no torn end, and neither has one with batches of a later leader after it, which had read the log to its end.
+Before batches of the same leader, a power failure can leave a page that was never written and reads as zeros. All other
+unsound bytes are damage: cutting them off would remove acknowledged metadata, on which everything else depends.
 """
 
 from __future__ import annotations

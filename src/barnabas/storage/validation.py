@@ -1,8 +1,8 @@
-"""What a batch must be before it is written: Kafka's checks, its error codes, and the rewriting a topic asks for.
+"""Validates batches before they are written: Kafka's checks and error codes, and recompression if the topic sets it.
 
-The common case, an uncompressed or compressed batch kept as the producer made it, costs one look at the header, one
-checksum and (uncompressed) one walk over the records in native code. Compressed records are looked into only where
-the topic recompresses or ``Validation.ALL`` asks for it, and then within bounds.
+The common case, a batch that is kept as the producer made it, takes one look at the header, one checksum and, if it is
+uncompressed, one walk over the records in native code. Compressed records are decompressed, within bounds, only if the
+topic recompresses or ``Validation.ALL`` is set.
 """
 
 from __future__ import annotations
