@@ -1,4 +1,4 @@
-"""The shape of a decision: what a decide-and-replay machine answers (metadata, group, txn)."""
+"""The result type of ``decide`` in decide-and-replay machines (metadata, group)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Consumer groups: who is in them, what each member reads, and how far they have come.
+"""Consumer groups: members, assignments, and committed offsets.
 
-``machine.GroupMachine`` serves one partition of ``__consumer_offsets`` in the decide-and-replay shape. Durable are the
-committed offsets and the last complete generation of each group; members that wait to join or to sync, pending members
-and session timers are in memory only, as in Kafka, and clients join again after a failover.
+``machine.GroupMachine`` is a decide-and-replay machine for one partition of ``__consumer_offsets``. The committed
+offsets and the last complete generation of each group are durable; waiting members, pending member ids and session
+timers are in memory only, as in Kafka, and clients rejoin after a failover.
 """

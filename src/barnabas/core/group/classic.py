@@ -1,4 +1,4 @@
-"""One classic group: members agree on a protocol, a leader among them assigns.
+"""One classic group: the members agree on a protocol, and one of them, the leader, assigns.
 
     EMPTY --join--> PREPARING --everyone (re)joined, or time is up--> COMPLETING --the leader syncs--> STABLE
       ^                 ^  \\                                             |                              |
@@ -7,9 +7,9 @@
       +-- the last member leaves (by way of PREPARING)
 
 A member that joins or rejoins waits (its token is kept) until the join phase ends; one that syncs waits for the
-leader's assignment. In PREPARING heartbeats answer REBALANCE_IN_PROGRESS, which is how members learn that they must
-rejoin. The generation goes up with every completed join phase. Static members (KIP-345) keep their place by instance id
-when they come back with a new member id, and are taken out only when their session ends.
+leader's assignment. In PREPARING heartbeats are answered with REBALANCE_IN_PROGRESS, so that members rejoin. The
+generation increases with every completed join phase. Static members (KIP-345) keep their place by instance id when they
+return with a new member id, and are removed only when their session times out.
 """
 
 from __future__ import annotations
@@ -72,18 +72,18 @@ class Member:
     syncing: object | None = None
     """The token of its SyncGroup while it waits for the leader's."""
     beating: object | None = None
-    """The token of its Heartbeat while that is held back: answered when the group rebalances or its time is up."""
+    """The token of its delayed Heartbeat: answered when the group rebalances or the delay ends."""
     held_until_ms: int = 0
-    """When that time is up, of its Heartbeat or of a SyncGroup that waits on in a stable group."""
+    """When the delay ends, of its Heartbeat or of a SyncGroup that is delayed in a stable group."""
     may_wait: bool = False
-    """Its last SyncGroup came from a client that may be held back."""
+    """Its last SyncGroup came from a client whose responses may be delayed."""
     owes_sync: bool = False
-    """It was told of a generation and has not asked for its assignment."""
+    """It got a JoinGroup response and has not sent its SyncGroup."""
     is_new: bool = False
-    """It has not yet been told of a generation, and so cannot send heartbeats."""
+    """It has had no JoinGroup response yet, and so cannot send heartbeats."""
     deadline_ms: int = 0
-    """When its session ends unless it is heard of. Not looked at while it waits for us, unless it is new: whoever asked
-    may be gone, and the member would be there for ever."""
+    """When its session times out. Ignored while its request is parked, unless the member is new: the client may be
+    gone, and the member would stay for ever."""
 
     @property
     def may_expire(self) -> bool:
@@ -110,13 +110,13 @@ class ClassicGroup:
     state_since_ms: int = 0
     """Wall clock; expiry of offsets counts from when the group became empty."""
     phase_deadline_ms: int = 0
-    """Monotonic: when the join phase (PREPARING) ends, or else when those who owe a sync are out."""
+    """Monotonic: when the join phase (PREPARING) ends, or when members that did not send SyncGroup are removed."""
     is_initial: bool = False
     """In PREPARING: the group was empty before, and waits for more members (group.initial.rebalance.delay.ms)."""
     is_moving: bool = False
-    """Someone must give up what it has before another gets it: the next rebalance is to come at once (KIP-429)."""
+    """A member must revoke partitions before another gets them: the next rebalance follows at once (KIP-429)."""
     has_grown: bool = False
-    """Someone joined during the initial delay, which makes it longer."""
+    """A member joined during the initial delay, which extends it."""
     delay_left_ms: int = 0
     """By how much the initial delay can grow yet."""
     quiet_until_ms: int = 0
@@ -161,7 +161,7 @@ class ClassicGroup:
 
     @property
     def is_live(self) -> bool:
-        """Whether time can run out for anyone here."""
+        """Whether the group has deadlines."""
         return bool(self.members or self.pending)
 
     def next_deadline_ms(self) -> int:
@@ -237,7 +237,7 @@ class ClassicGroup:
         return member
 
     def replace_static(self, instance_id: str, new_id: str) -> tuple[Member, list[Reply]]:
-        """A static member is back under a new id; whoever waits under the old one is fenced."""
+        """Gives a returning static member a new id; requests parked under the old id are fenced."""
         old_id = self.static_ids[instance_id]
         member = self.members.pop(old_id)
         replies = dismissed(member, ErrorCode.FENCED_INSTANCE_ID)
@@ -263,7 +263,7 @@ class ClassicGroup:
         return replies
 
     def _unsettle(self, now_ms: int) -> list[Reply]:
-        """Nobody gets the assignment that was under way. Who waited for it has not been able to be heard of."""
+        """Discards the pending assignment. Members that waited for it get a new session deadline."""
         replies: list[Reply] = []
         for member in self.members.values():
             member.owes_sync = False
@@ -277,7 +277,7 @@ class ClassicGroup:
         return replies
 
     def extend_delay(self, now_ms: int, delay_ms: int) -> bool:
-        """The initial delay is over: it begins again where someone came meanwhile, within the rebalance time-out."""
+        """Extends the initial delay if a member joined meanwhile, up to the rebalance timeout."""
         if not (self.is_initial and self.has_grown and self.delay_left_ms):
             return False
         step_ms = min(delay_ms, self.delay_left_ms)
@@ -287,7 +287,7 @@ class ClassicGroup:
         return True
 
     def complete_join(self, now_ms: int, wall_ms: int) -> list[Reply]:
-        """Ends the join phase: those who did not rejoin are out, unless they are static."""
+        """Ends the join phase: removes members that did not rejoin, unless they are static."""
         missing = [m for m in self.members.values() if m.joining is None and m.instance_id is None]
         for member in missing:
             self.remove(member.member_id)
@@ -307,7 +307,7 @@ class ClassicGroup:
         return self._tell_joined(now_ms)
 
     def _elect(self) -> bool:
-        """The leader stays if it has joined; else the first who has leads. False where nobody has."""
+        """Keeps the leader if it has joined, or chooses the first member that has. False if none has."""
         if self.leader not in self.members or self.members[self.leader].joining is None:
             joined = (member.member_id for member in self.members.values() if member.joining is not None)
             self.leader = next(joined, self.leader)
@@ -324,7 +324,7 @@ class ClassicGroup:
         return replies
 
     def note(self, cause: str) -> None:
-        """Something more has happened while the join phase goes on."""
+        """Adds a cause to the current rebalance."""
         if self.rebalances and self.rebalances[-1].generation == NO_GENERATION:
             begun = self.rebalances.pop()
             longer = f"{begun.cause}; {cause}"
@@ -337,7 +337,7 @@ class ClassicGroup:
             self.rebalances.append(Rebalance(begun.timestamp_ms, self.generation, cause, len(self.members)))
 
     def joined(self, member: Member, *, skip_assignment: bool = False, leader: str | None = None) -> JoinGroupResponse:
-        """What a member is told of the generation; the leader gets everyone's subscriptions."""
+        """The JoinGroup response of a member; the leader's has the subscriptions of all members."""
         leads = member.member_id == self.leader
         protocol = self.protocol or ""
         return JoinGroupResponse(
@@ -385,12 +385,12 @@ def dismissed(member: Member, code: ErrorCode) -> list[Reply]:
 
 
 def release_ms(held_until_ms: int) -> int:
-    """When a held request is let go: nobody minds a little later, and then many are looked at together."""
+    """When a delayed request is answered: rounded up, so that many are handled together."""
     return held_until_ms + -held_until_ms % RELEASE_INTERVAL_MS
 
 
 def answered_beat(member: Member, code: ErrorCode = ErrorCode.NONE) -> list[Reply]:
-    """Lets go of a heartbeat that was held back."""
+    """Answers a delayed heartbeat."""
     token, member.beating = member.beating, None
     return [] if token is None else [(token, HeartbeatResponse(error_code=code))]
 

@@ -55,9 +55,9 @@ class OffsetsTurn(Turn):
         return ErrorCode.NONE
 
     def _check_commit(self, request: offset_commit.OffsetCommitRequest) -> None:
-        """Members commit in their generation; without one only where nobody is a member.
+        """Members commit in their generation; commits without a generation need a group without members.
 
-        The empty group id is as good as any here, for old clients' sake.
+        The empty group id is accepted here, for old clients.
         """
         group = self._machine.groups.get(request.group_id)
         generation = request.generation_id_or_member_epoch

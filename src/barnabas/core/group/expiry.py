@@ -1,8 +1,8 @@
-"""Which committed offsets have outlived offsets.retention.minutes (KIP-211), and which groups with them.
+"""Expiry of committed offsets after offsets.retention.minutes (KIP-211), and of groups without any left.
 
-Of a group without members they are kept so long from when its last member went; of one that never had members (offsets
-are all that it stores), from each commit. A group with members keeps what it reads; what it does not read goes by the
-time of its commit, if the group has settled. Commits of versions 2 to 4 may bring a time of their own.
+The time counts from when the last member left; for a group that never had members (it only stores offsets), from each
+commit. A stable group with members keeps the offsets of subscribed topics; the others expire by the time of their
+commit. Commits of versions 2 to 4 may carry their own retention time.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class JoiningTurn(RebalancingTurn):
         return self._machine.groups.get(request.group_id) or ClassicGroup(request.group_id)
 
     def _check_room(self, group: ClassicGroup, request: JoinGroupRequest) -> None:
-        """In the join phase those count who have come: after max.size was lowered, the last to rejoin are out."""
+        """In the join phase only rejoined members count: if max.size was lowered, the last to rejoin are refused."""
         member = group.members.get(request.member_id)
         most = self._policy.max_size
         if group.state is State.PREPARING:
@@ -76,7 +76,7 @@ class JoiningTurn(RebalancingTurn):
         return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
     def _join_known(self, group: ClassicGroup, request: JoinGroupRequest) -> None:
-        """One that missed our answer is told again; a change, or the leader of a settled group, makes a rebalance."""
+        """Repeats the response if nothing changed; a change, or the leader of a stable group, starts a rebalance."""
         member = self._find(group, request.member_id, request.group_instance_id)
         unchanged = member.prefers(classic.protocols_of(request))
         leads_settled = group.state is State.STABLE and group.leader == member.member_id
@@ -112,7 +112,7 @@ class JoiningTurn(RebalancingTurn):
         member.rebalance_timeout_ms = _rebalance_timeout(request)
 
     def _rejoin_static(self, group: ClassicGroup, member_id: str, request: JoinGroupRequest) -> None:
-        """A restarted static member takes its place; in a stable group nobody else notices (KIP-345, KIP-814)."""
+        """A restarted static member takes its place again; in a stable group without a rebalance (KIP-345, KIP-814)."""
         old_leader = group.leader
         member, replies = group.replace_static(request.group_instance_id or "", member_id)
         self.replies += replies
@@ -127,24 +127,24 @@ class JoiningTurn(RebalancingTurn):
         if self._request.version >= SKIPPED_ASSIGNMENT_FROM_VERSION:
             self._reply(group.joined(member, skip_assignment=group.leader == member_id))
         else:
-            # An older client would assign if it were told that it leads; the leader's former id keeps it from that.
+            # An older client that is the leader would assign; the former leader id in the response prevents that.
             response = group.joined(member, leader=old_leader)
             response.members = []
             self._reply(response)
 
     def _wait_to_join(self, group: ClassicGroup, member: Member, cause: str) -> None:
         if member.joining is not None:
-            # It asks again: whoever asked before is answered, though hardly anyone is there to hear it.
+            # A repeated request: the earlier one is answered, though its client is probably gone.
             self.replies += classic.dismissed(member, ErrorCode.REBALANCE_IN_PROGRESS)
         member.joining = self._token
         if group.state is State.PREPARING and not member.is_new:
-            self._try_complete(group)  # it comes as everyone is asked to
+            self._try_complete(group)  # it rejoins as expected
         else:
             self._rebalance(group, cause)
 
 
 def _replaces(group: ClassicGroup, request: JoinGroupRequest) -> bool:
-    """A static member that comes back without an id takes the place that it has, and no room."""
+    """Whether a static member returns without a member id: it takes its old place and does not count twice."""
     return not request.member_id and request.group_instance_id in group.static_ids
 
 

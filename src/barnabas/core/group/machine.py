@@ -1,8 +1,8 @@
 """The group machine: decides about the groups of one partition of ``__consumer_offsets``.
 
-``classic`` holds what a group is and how it moves between its states; here requests are checked and turned into those
-moves, deadlines are kept, and records are made. A request that has to wait gets no reply from its own decision: its
-token stays in the group until a later decision answers it.
+``classic`` has the state of a group and its transitions; this module checks requests, calls the transitions, keeps
+deadlines and makes records. A request that has to wait gets no reply from its own decision: its token stays in the
+group until a later decision answers it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class GroupMachine:
 
     @property
     def is_live(self) -> bool:
-        """Whether anyone's time can run out."""
+        """Whether any group has deadlines."""
         return bool(self._live)
 
     # Decide
@@ -172,7 +172,7 @@ class GroupMachine:
             self.groups.pop(key.group, None)
             self._live.pop(key.group, None)
         elif isinstance(value, GroupMetadataValue) and self._loaded and key.group in self.groups:
-            # A generation that a decision of ours has just recorded is in memory already, with those who wait.
+            # A generation that this machine has just decided is in memory already, with its waiting members.
             self.groups[key.group].recorded = value
         elif isinstance(value, GroupMetadataValue):
             self.groups[key.group] = classic.from_record(key.group, value, 0)
@@ -193,7 +193,7 @@ class GroupMachine:
         self._find_next_deadline()
 
     def dismiss_all(self, code: ErrorCode) -> list[Reply]:
-        """The shard goes: everyone who waits is told."""
+        """The shard ends: answers all waiting requests with the error."""
         return [
             reply
             for group in self._live.values()

@@ -1,4 +1,4 @@
-"""Decisions about who is in a group: syncing, living on, leaving, timing out."""
+"""Decisions about members: SyncGroup, Heartbeat, LeaveGroup, session timeouts."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class MembershipTurn(RebalancingTurn):
             self._record(group)
 
     def _answer_sync(self, group: ClassicGroup, member: Member) -> None:
-        """A member that gets nothing yet, since another must give it up first, is best told of what follows."""
+        """Delays the response of a member without partitions while another must revoke: a rebalance follows (ADR 5)."""
         hold_ms = self._hold_ms(member) if member.may_wait and group.is_moving else 0
         if hold_ms and subscriptions.has_nothing(member):
             member.held_until_ms = self._now_ms + hold_ms

@@ -1,6 +1,6 @@
 """Committed offsets: durable, changed by replay only.
 
-Offsets that were committed in a transaction which has not ended (TxnOffsetCommit) stand apart until its marker comes.
+Offsets committed in an open transaction (TxnOffsetCommit) are kept separately until its marker arrives.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Moves that joining, leaving and timing out have in common."""
+"""Starts and completes rebalances, for joining, leaving and timing out."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RebalancingTurn(Turn):
         self.replies += group.prepare(self._now_ms, self._request.wall_ms, cause, delay_ms)
 
     def _rebalance(self, group: ClassicGroup, cause: str) -> None:
-        """Begins a join phase, or joins the one that goes on, and ends it if nobody is missing."""
+        """Starts a join phase unless there is one, and completes it if no member is missing."""
         if group.state is State.PREPARING:
             group.note(cause)
         else:
@@ -29,7 +29,7 @@ class RebalancingTurn(Turn):
         self._try_complete(group)
 
     def _try_complete(self, group: ClassicGroup, *, time_is_up: bool = False) -> None:
-        """A group that was empty waits out its delay; any other begins when everyone is there."""
+        """Completes the join phase when all members have joined; a group that was empty waits for its initial delay."""
         if group.state is not State.PREPARING:
             return
         if group.members and not time_is_up:

@@ -1,6 +1,6 @@
-"""How groups stand in ``__consumer_offsets``: a key with its type before it, a value with its version before it.
+"""The records of ``__consumer_offsets``: a key prefixed with its type, a value prefixed with its version.
 
-A record without a value takes the key away. Types that this build does not know are skipped and kept.
+A record without a value deletes the key. Unknown types are skipped and kept.
 """
 
 from __future__ import annotations

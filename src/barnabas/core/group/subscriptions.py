@@ -1,4 +1,4 @@
-"""What the members of a consumer group read, as far as the group can know."""
+"""The subscriptions and assignments of members, decoded from consumer protocol metadata."""
 
 from __future__ import annotations
 

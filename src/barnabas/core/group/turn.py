@@ -1,4 +1,4 @@
-"""One decision about groups in the making: what it was asked, and what it has decided so far."""
+"""One decision about groups in progress: the request, and the records and replies so far."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class GroupPolicy:
     max_session_timeout_ms: int = 1_800_000
     initial_rebalance_delay_ms: int = 0
     new_member_join_timeout_ms: int = 300_000
-    """So long a JoinGroup of a new member may wait: who asked may be gone, and we cannot know."""
+    """How long the JoinGroup of a new member may wait: its client may be gone without notice."""
     max_size: int = (1 << 31) - 1
     heartbeat_hold_ms: int = 0
-    """So long a heartbeat that has nothing to tell is held back where the client allows it, so that a rebalance reaches
-    its member at once. Never longer than a third of the member's session."""
+    """How long a heartbeat response is delayed while there is no rebalance, for clients that allow it (ADR 5). At most
+    a third of the member's session timeout."""
     offset_metadata_max_bytes: int = 4096
     offsets_retention_ms: int = 7 * 24 * 3600 * 1000
     offsets_check_interval_ms: int = 600_000

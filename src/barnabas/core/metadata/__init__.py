@@ -1,4 +1,4 @@
-"""The metadata machine: what the cluster is made of, decided by requests and rebuilt from records.
+"""The metadata machine: the state of the cluster, changed by requests and rebuilt from records.
 
 State is one immutable MetadataImage. ``machine.MetadataMachine.decide`` answers a request with records and a
 reply and changes nothing; ``replay`` applies committed or appended records and makes the next image. Brokers

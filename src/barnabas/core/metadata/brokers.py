@@ -1,4 +1,4 @@
-"""A broker's life, as the controller sees it.
+"""The lifecycle of a broker, as the controller sees it.
 
     (unknown) --register--> FENCED --heartbeat, caught up--> SERVING --want_shut_down--> IN CONTROLLED SHUTDOWN
     SERVING --session expired, want_fence, a new incarnation registers--> FENCED
@@ -7,8 +7,8 @@
 A broker that asked to shut down serves again only after it has registered anew. Every start is a new incarnation: what
 the broker led loses its leader when it registers and gets one when it is unfenced, so leader epochs go up.
 
-Sessions are the part of the machine that is kept in memory only: when each broker was last heard of. It is lost with
-the controller, as in Kafka; brokers that the log says are alive then get a whole session to be heard of.
+Broker sessions (the time of the last heartbeat) are kept in memory only. They are lost with the controller, as in
+Kafka; a new controller gives all unfenced brokers a full session timeout.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Settings of topics and brokers: who set what, and what may be changed while brokers run.
+"""Settings of topics and brokers: the source of each value, and which can be changed while brokers run.
 
 A topic's value comes from the first of: the topic itself, this broker's dynamic settings, those of all brokers,
 the broker's own file, the default (KIP-226).

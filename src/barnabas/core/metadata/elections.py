@@ -1,8 +1,8 @@
-"""Who leads when brokers go and come: partition changes that follow from a broker's life.
+"""Leader elections: partition changes when brokers are fenced, unfenced or shut down.
 
-A partition's leader is in sync and serving, or there is none. The last replica in sync stays the one that may lead
-again: nobody else has every acknowledged record. After a controlled shutdown Kafka writes that as an empty in-sync set
-with the broker among the eligible leader replicas (KIP-966), and so do we; after a crash it stays the in-sync set.
+A partition's leader is in sync and unfenced, or there is none. Only the last in-sync replica may lead again: it alone
+has every acknowledged record. After a controlled shutdown it is written as an empty in-sync set with the broker among
+the eligible leader replicas, as in Kafka (KIP-966); after a crash it stays in the in-sync set.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The features of a cluster (KIP-584), and which of them this build acts upon.
+"""The features of a cluster (KIP-584), and which of them this build implements.
 
-A new cluster finalizes what Kafka 4.3 finalizes, so that Kafka opens our folders and we its. Clients are told only of
-features that are handled here: a finalized transaction.version would send them down paths that are not built yet.
+A new cluster finalizes what Kafka 4.3 finalizes, so that Kafka opens our folders and we open Kafka's. ApiVersions lists
+only features that are implemented: with a finalized transaction.version clients would use APIs that are missing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The image: everything the cluster knows of itself at one offset of the metadata log, immutable.
+"""The metadata image: the immutable state of the cluster at one offset of the metadata log.
 
-A new image shares with the old one what did not change; holding an image is safe forever.
+A new image shares with the old one what did not change.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     request --decide--> records + reply        nothing has changed yet
     records --replay--> the next image         in the order of the log
 
-A request is decided against the latest image, which may be ahead of what is committed; the runtime releases the
-reply when the commit has caught up with what the decision saw. The rules stand in ``topics``, ``configs`` and
-``brokers``; the only state outside the image is when each broker was last heard of (``brokers``).
+A request is decided against the latest image, which may be ahead of the committed one; the runtime releases the reply
+when everything that the decision depends on is committed. The rules are in ``topics``, ``configs`` and ``brokers``; the
+only state outside the image is the time of each broker's last heartbeat (``brokers``).
 """
 
 from __future__ import annotations

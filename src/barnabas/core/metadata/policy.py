@@ -1,4 +1,4 @@
-"""What the metadata machine needs to know of the node's own settings."""
+"""The settings of the node that the metadata machine uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How metadata records stand in the log: a frame of three varints before the message (KIP-631).
+"""Metadata records in the log: a frame of three varints before the message (KIP-631).
 
 frame version (1) | record type | record version | message
 """

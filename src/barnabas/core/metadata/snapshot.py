@@ -1,4 +1,4 @@
-"""An image as the records that would make it again: the content of a snapshot."""
+"""Converts an image to the records that make it: the content of a snapshot."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Decisions about topics and partitions: create, delete, add partitions.
 
-The topics of one request are decided one after the other: each sees the names and the partitions that those before it
-have taken, though nothing is appended yet.
+The topics of one request are decided in order: each sees the names and partitions of those before it, although nothing
+is appended yet.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from barnabas.wire.stored import metadata_topics
 
 MAX_NAME_LENGTH = 249
 MAX_PARTITIONS_PER_REQUEST = 10_000
-"""More in one request would be one append, one sync and one image of that size: a pause for everyone else."""
+"""More in one request would block all others: it is one append, one sync and one image."""
 
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 

@@ -2,10 +2,10 @@
 
     UNATTACHED --Start--> CANDIDATE --VotePersisted, majority--> LEADER --Flushed--> high watermark
 
-This build runs a quorum of one voter: the node votes for itself, and its own flushed log is the majority. Two rules
-already stand that larger quorums rest upon. The vote and the raised epoch are durable before leadership begins, so no
-epoch is ever led twice, even across a crash between the two. And the high watermark moves only once a record of
-the leader's own epoch is flushed (the Raft paper's section 5.4.2): the leader-change record is the first of them.
+This build runs a quorum of one voter: the node votes for itself, and its own flushed log is the majority. Two rules of
+larger quorums hold already. The vote and the new epoch are durable before leadership begins, so no epoch has two
+leaders, even across a crash between the two. And the high watermark advances only once a record of the leader's own
+epoch is flushed (Raft paper, section 5.4.2); the first such record is the leader-change record.
 """
 
 from __future__ import annotations

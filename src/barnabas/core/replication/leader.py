@@ -1,7 +1,7 @@
-"""What a leader knows of its followers, and the high watermark that follows from it.
+"""A leader's view of its followers, and the high watermark.
 
-The high watermark is the lowest log end offset among the in-sync replicas; the leader's own share of it is the offset
-up to which its log may be seen, which a due flush holds back. It never goes back while the leader leads.
+The high watermark is the lowest log end offset of the in-sync replicas; the leader itself counts with the offset up to
+which no flush is due. It never goes back while the leader leads.
 """
 
 from __future__ import annotations
