@@ -1,4 +1,4 @@
-"""The cleaner of a node: its driver on the loop, its thread, and the settings it obeys."""
+"""The cleaner of a node: its driver on the loop, its thread, and its settings."""
 
 from __future__ import annotations
 

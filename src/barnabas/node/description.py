@@ -1,4 +1,4 @@
-"""What a node says of itself: the state of its data folders, and its promise of durability."""
+"""Descriptions of a node: the state of its data folders, and its durability."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data folders: taking them for this process, and why that may not work."""
+"""Locks the data folders for this process, and explains failures."""
 
 from __future__ import annotations
 

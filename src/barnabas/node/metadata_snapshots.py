@@ -1,4 +1,4 @@
-"""The snapshots of a node's metadata: when they are taken, and the thread that writes them."""
+"""Metadata snapshots of a node: when they are due, and the thread that writes them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""One node put together from broker, controller, logs and runtime, over the ports: no sockets, no threads, no asyncio.
+"""One node: broker, controller, logs and runtime over the ports, without sockets, threads or asyncio.
 
-Start: lock and identify the folders, load the metadata, lead the quorum of one, register and unfence the broker (which
-raises the leader epoch of what it leads), open the logs (``startup`` has the phases). Stop: the same backwards; the
-clean shutdown marker comes last. What waits calls back.
+Start: lock and identify the folders, load the metadata, lead the quorum of one, register the broker, open the logs,
+unfence the broker, which raises the leader epochs of its partitions (``startup`` has the phases). Stop: the reverse;
+the clean shutdown marker comes last. Operations that wait call back.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ START_PROBLEMS = (
     LostVote,
     formatting.WrongFolder,
 )
-"""What a person can mend; anything else is a defect."""
+"""Problems that the operator can fix; anything else is a defect."""
 
 Report = Callable[..., None]
 CheckMetadata = Callable[[NodeDisk, str, MetadataImage], None]
@@ -131,7 +131,7 @@ class Node:
         controller_endpoint: tuple[str, str, int],
         then: Callable[[StartError | None], None],
     ) -> None:
-        """``endpoints`` are what clients are told to connect to. ``then`` gets None once the node serves."""
+        """``endpoints`` are the advertised ones. ``then`` gets None once the node serves."""
         self._endpoints = endpoints
         self._controller_endpoint = controller_endpoint
         self._started = then
@@ -230,7 +230,7 @@ class Node:
         self.controller.on_high_watermark()
 
     def _as_stored(self, settings: BrokerSettings) -> BrokerSettings:
-        """Unless told otherwise a node is who its folder says it is."""
+        """Without node.id in the settings, the id in the data folder is used."""
         stored = formatting.node_id_of(self._disk, self._roots[0])
         if stored is None or "node.id" in self._static or "broker.id" in self._static:
             return settings
@@ -427,12 +427,12 @@ class Node:
             self.broker.partitions.stop_offline()
 
     def stop(self, end_connections: Callable[[], None], then: Callable[[bool], None]) -> None:
-        """A clean stop, when nothing more is taken in: leadership given up, everything synced, the marker written.
+        """A clean stop, after listeners stopped reading: gives up leadership, syncs everything, writes the marker.
 
-        ``then`` gets False where the disk did not let it be clean: nothing acknowledged is lost, but the next start has
-        to look. What is appended is acknowledged first: a producer that is told that we do not lead sends it again.
-        Connections end before the broker is fenced: a client that is told of a cluster without brokers may forget us
-        for good (librdkafka 2.10 and later do).
+        ``then`` gets False if the disk failed: nothing acknowledged is lost, but the next start has to recover. Appends
+        are acknowledged first: a producer that gets NOT_LEADER_OR_FOLLOWER would send them again. Connections are
+        closed before the broker is fenced: librdkafka 2.10 and later do not reconnect after a Metadata response without
+        brokers.
         """
 
         def committed() -> None:
@@ -463,7 +463,7 @@ class Node:
         begin(finish)
 
     def _ask_to_stop(self, then: Callable[[bool], None]) -> None:
-        """The first time the controller takes leadership from us, the second time it fences us."""
+        """At the first call the controller takes leadership from this broker, at the second it fences it."""
 
         def answered(response: Any) -> None:
             then(not isinstance(response, ApiError) and not response.error_code)

@@ -1,4 +1,4 @@
-"""What a node needs of the world beyond the ports of ``model``: a disk that can be locked and shared with threads."""
+"""Ports of a node beyond those of ``model``: a disk that can be locked and shared with threads, and worker threads."""
 
 from __future__ import annotations
 

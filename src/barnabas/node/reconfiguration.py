@@ -1,6 +1,6 @@
-"""Broker settings that are changed while the broker runs (KIP-226).
+"""Broker settings that can be changed while the broker runs (KIP-226).
 
-Those that give topics their defaults reach the logs with every image (``runtime/partitions``); this is for the others.
+Defaults of topic settings reach the logs with every image (``runtime/partitions``); this module handles the others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a node tells the controller of itself when it starts."""
+"""The registration requests that a node sends to the controller when it starts."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """How a node starts, from an opened metadata log to a broker that serves.
 
     QUORUM -> CONTROLLER -> BROKER -> RECOVERY -> UNFENCING -> SERVING
-       any of these --what a person has to mend--> FAILED
+       any of these --a problem for the operator--> FAILED
 
-Each phase asks the controller for something and may have to wait for it: a quorum that has no leader yet, a controller
-on another node that is not up yet. A request that a later try may settle is sent again, and what the node waits for is
-in the log; nothing blocks.
+Each phase sends a request to the controller and may have to wait: for a quorum without a leader, for a controller on
+another node that is not up yet. Retriable errors are retried, and the log says what the node waits for; nothing
+blocks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The node's way to all nodes: its own controller without a socket, the others through the network."""
+"""The transport of a node: to its own controller without a socket, to other nodes through the network."""
 
 from __future__ import annotations
 

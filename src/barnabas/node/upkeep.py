@@ -1,4 +1,4 @@
-"""What a node does now and then: retention, files that are due to go, checkpoints, snapshots, offsets that expire."""
+"""Periodic work of a node: retention, file deletion, checkpoints, snapshots, expiry of offsets."""
 
 from __future__ import annotations
 
