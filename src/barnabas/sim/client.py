@@ -1,4 +1,4 @@
-"""Simulated clients that talk Kafka's protocol and write down what they saw: a producer, a consumer, a group member."""
+"""Simulated clients that speak Kafka's protocol and record what they saw: producer, consumer, group member."""
 
 from __future__ import annotations
 

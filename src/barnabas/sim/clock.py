@@ -1,4 +1,4 @@
-"""Virtual time: one queue of events under one seed, and clocks that show nodes their own time of it."""
+"""Virtual time: one event queue, and a clock for each node that can pause and jump."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes under the simulator: real ``Node`` objects over simulated ports, killed and started again."""
+"""Simulated nodes: real ``Node`` objects over simulated ports, killed and restarted."""
 
 from __future__ import annotations
 

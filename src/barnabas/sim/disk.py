@@ -1,12 +1,11 @@
 """A disk that can lose power, fail and be slow.
 
-Everything is in memory, and remembered twice: as the process sees it, and as it would be found after a power cut.
-Data becomes durable by syncing the file, a name (creation, removal, renaming) by syncing its folder. ``crash`` goes
-back to what is durable, and lets a seeded part of the rest survive, as a real disk would: any subset of the unsynced
-names in their order, and of a file's unsynced bytes a piece, in whole or torn.
+Everything is in memory, twice: as the process sees it, and as it would be after a power cut. Data becomes durable by
+syncing the file, a name (creation, removal, renaming) by syncing its folder. ``crash`` goes back to what is durable and
+keeps a random part of the rest, as a real disk would: any subset of the unsynced names, in their order, and a piece of
+a file's unsynced bytes, whole or torn.
 
-``fail`` makes chosen operations fail: operations that can fail are counted from 1, and a plan says which number does
-what. ``slow`` keeps syncs from answering until they are let go.
+``fail`` makes chosen operations fail, by their number, counted from 1. ``slow`` delays syncs until they are released.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What clients saw, and the rules that it must keep: checked as it happens, and over the final logs."""
+"""What clients saw, and its invariants: checked during the run and against the final logs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Violation(AssertionError):
 class History:
     def __init__(self) -> None:
         self.acknowledged: dict[tuple[str, int], dict[int, bytes]] = {}
-        """Topic and partition -> offset -> value that a producer was told of."""
+        """Topic and partition -> offset -> acknowledged value."""
         self.sent: dict[tuple[str, int, str], list[bytes]] = {}
         """Topic, partition and producer -> values in the order in which they were first sent."""
         self._seen: dict[tuple[str, int], dict[int, bytes]] = {}
@@ -42,7 +42,7 @@ class History:
     # Groups
 
     def commit(self, group: str, topic: str, partition: int, offset: int) -> None:
-        """A member was told that its offset is committed."""
+        """A member's commit was acknowledged."""
         self.commits += 1
         key = group, topic, partition
         if offset < self._committed.get(key, -1):
@@ -53,7 +53,7 @@ class History:
         return self._committed.get((group, topic, partition), -1)
 
     def fetch_commit(self, group: str, topic: str, partition: int, offset: int, at_least: int) -> None:
-        """A member was told of a committed offset; ``at_least`` was committed before it asked."""
+        """A member fetched a committed offset; ``at_least`` was committed before its request."""
         if offset < at_least:
             raise Violation(f"{group} had committed {at_least} for {topic}-{partition} and is told of {offset}")
 

@@ -1,4 +1,4 @@
-"""Planted bugs, patched in from outside: a simulation that finds none of them proves nothing when it finds nothing."""
+"""Planted bugs, patched in: a simulator that does not find them proves nothing when it finds nothing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Connections between simulated clients and nodes: encoded frames, latency, and an end at any moment.
+"""Connections between simulated clients and nodes: encoded frames, latency, disconnects at any moment.
 
-The server's side does what ``net.connection`` does on a socket: replies leave in the order of the requests, and a
-parked request other than Produce stops the ones behind it.
+The server side behaves like ``net.connection``: replies leave in the order of the requests, and a parked request other
+than Produce stops those behind it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A simulated world under one seed: a node and its clients, faults for a while, then peace, in which all must go on."""
+"""One simulated run under one seed: a node and its clients, first with faults, then without, when all must progress."""
 
 from __future__ import annotations
 
