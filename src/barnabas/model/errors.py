@@ -1,7 +1,7 @@
 """Error codes of the protocol, and the three kinds of error.
 
 What a peer did wrong is an error code in a reply (ApiError). What the machine did wrong is a typed
-exception mapped at the room's border (ports.DiskError, LogOffline). A broken invariant stops the process.
+exception mapped at the border of a package (ports.DiskError, LogOffline). A broken invariant stops the process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ids and the small values that cross every room."""
+"""Ids and small values that all packages use."""
 
 from __future__ import annotations
 

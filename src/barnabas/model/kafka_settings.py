@@ -1,4 +1,4 @@
-"""Broker settings that Kafka knows and this build gives no meaning: accepted, and named once at the start.
+"""Kafka's broker settings without effect in this build: accepted, and logged once at the start.
 
 So a server.properties made for Kafka can be used as it is. A name that is neither here nor among our own is an error.
 Besides the documented settings of Kafka 4.3 these are its internal ones, those that only its authorizer or its metrics

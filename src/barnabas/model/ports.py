@@ -1,7 +1,7 @@
-"""The ports: everything the machines and drivers need from outside arrives through these.
+"""The ports: time, randomness, files and the network, passed as arguments to state machines and drivers.
 
-Time, files and the network are arguments. The real ports live in ``app``; the simulator has fakes of
-the same shape, so that one seed replays any failure and minutes of cluster life cost milliseconds.
+The real ports are in ``app``. The simulator has its own, so that one seed reproduces any failure and minutes of cluster
+time take milliseconds.
 """
 
 from __future__ import annotations

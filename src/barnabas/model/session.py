@@ -1,4 +1,4 @@
-"""What a connection and the request pipeline ask of each other: frames go in, reply chunks come out."""
+"""The interface between a connection and the request pipeline: frames in, reply chunks out."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a setting is: its key, type, default, documentation and validator stand together.
+"""Definitions of settings: key, type, default, documentation and validator in one place.
 
-Settings carry Kafka's names. A frozen class per room lists them as fields made by ``setting``; from those
-classes come parsing, validation, DescribeConfigs and the documentation page.
+Settings have Kafka's names. Frozen classes list them as fields made by ``setting``; parsing, validation,
+DescribeConfigs and the documentation page are derived from those classes.
 """
 
 from __future__ import annotations
