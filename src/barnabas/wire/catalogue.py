@@ -1,4 +1,4 @@
-"""Where the classes are: by name, and by API key. Nothing is imported before it is asked for."""
+"""Finds message classes by name and by API key. Modules are imported on first use."""
 
 import re
 from importlib import import_module

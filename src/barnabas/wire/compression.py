@@ -1,7 +1,7 @@
 """The five codecs of record batches, compressing as Kafka's clients do and decompressing under a hard bound.
 
-Whoever decompresses names the most bytes that may come out: a few KB of any codec can claim gigabytes. Output is
-drawn in small steps, so that a bomb costs the bound plus one step and never what it claims.
+The caller limits the size of decompressed data: a few KB of any codec can expand to gigabytes. Output is produced in
+small steps, so that a decompression bomb costs at most the limit plus one step.
 The libraries are imported on the first use of their codec: a broker that only passes batches on needs none.
 """
 

@@ -1,9 +1,8 @@
 """Produce requests for one batch, read and answered without decoding or encoding a message.
 
-A producer sends batch after batch to the same few partitions, and the bodies of two such requests differ in nothing but
-the batch: all before it (acks, time-out, topic, partition) is alike byte for byte. So whoever has seen a request once
-knows the next one by that prefix, needs of it only the view of its batch, and can answer with a reply of which all but
-the offsets was made beforehand.
+A producer sends batch after batch to the same few partitions, and the bodies of two such requests differ only in the
+batch: the bytes before it (acks, timeout, topic, partition) are identical. So a request is recognised by that prefix,
+only the view of its batch is read, and the reply is a prepared one with the offsets filled in.
 
 The layouts are those of a request without a transactional id, with one topic, one partition and no tagged fields:
 
