@@ -37,7 +37,7 @@ class BrokerSettings(Settings):
         "process.roles",
         SettingType.LIST,
         ("broker", "controller"),
-        "What this process is. This build runs both roles in one process.",
+        "Roles of this process. This build always runs both.",
         each_of("broker", "controller"),
         kafka_default="(required)",
     )
@@ -45,14 +45,14 @@ class BrokerSettings(Settings):
         "listeners",
         SettingType.LIST,
         ("PLAINTEXT://127.0.0.1:9092",),
-        "Where to listen: NAME://HOST:PORT, several by comma. Port 0 takes a free one.",
+        "Addresses to listen on: NAME://HOST:PORT, separated by commas. Port 0 takes a free one.",
         kafka_default="PLAINTEXT://:9092",
     )
     advertised_listeners: tuple[str, ...] | None = setting(
         "advertised.listeners",
         SettingType.LIST,
         None,
-        "What clients of each listener are told to connect to, where it is not the address listened on.",
+        "Addresses that clients connect to, if they differ from the listeners.",
     )
     listener_security_protocol_map: tuple[str, ...] = setting(
         "listener.security.protocol.map",
@@ -65,30 +65,30 @@ class BrokerSettings(Settings):
         "controller.listener.names",
         SettingType.LIST,
         ("CONTROLLER",),
-        "Listeners that are the controller's. With one node nothing listens there.",
+        "Listeners of the controller. A single node needs none.",
         kafka_default="(required)",
     )
-    broker_rack: str | None = setting("broker.rack", SettingType.STRING, None, "The rack this broker stands in.")
+    broker_rack: str | None = setting("broker.rack", SettingType.STRING, None, "The rack of this broker.")
     log_dir: tuple[str, ...] = setting(
         "log.dir",
         SettingType.LIST,
         ("data",),
-        "The data folder, where log.dirs is not set.",
+        "The data folder, if log.dirs is not set.",
         kafka_default="/tmp/kafka-logs",
     )
     log_dirs: tuple[str, ...] | None = setting("log.dirs", SettingType.LIST, None, "The data folders.")
     num_partitions: int = setting(
-        "num.partitions", SettingType.INT, 1, "Partitions of a topic whose creator names no number.", at_least(1)
+        "num.partitions", SettingType.INT, 1, "Partitions of a topic that is created without a number.", at_least(1)
     )
     default_replication_factor: int = setting(
         "default.replication.factor",
         SettingType.INT,
         1,
-        "Replicas of a topic whose creator names no number.",
+        "Replicas of a topic that is created without a number.",
         at_least(1),
     )
     auto_create_topics_enable: bool = setting(
-        "auto.create.topics.enable", SettingType.BOOLEAN, True, "Create a topic when a client first asks for it."
+        "auto.create.topics.enable", SettingType.BOOLEAN, True, "Create a topic when a client first names it."
     )
     delete_topic_enable: bool = setting(
         "delete.topic.enable", SettingType.BOOLEAN, True, "Whether topics can be deleted."
@@ -97,11 +97,15 @@ class BrokerSettings(Settings):
         "broker.session.timeout.ms",
         SettingType.INT,
         9000,
-        "A broker not heard of for this long is fenced.",
+        "A broker without a heartbeat for this long is fenced.",
         at_least(1),
     )
     broker_heartbeat_interval_ms: int = setting(
-        "broker.heartbeat.interval.ms", SettingType.INT, 2000, "How often a broker tells that it lives.", at_least(1)
+        "broker.heartbeat.interval.ms",
+        SettingType.INT,
+        2000,
+        "How often a broker sends a heartbeat to the controller.",
+        at_least(1),
     )
     connections_max_idle_ms: int = setting(
         "connections.max.idle.ms", SettingType.LONG, 600000, "A connection idle for this long is closed.", at_least(1)
@@ -110,7 +114,7 @@ class BrokerSettings(Settings):
         "max.connections",
         SettingType.INT,
         INT_MAX,
-        "Connections at once; without it the descriptors at hand, less what the logs need, are the limit.",
+        "Connections at once. The default limit is the available descriptors less those that the logs need.",
         at_least(1),
         dynamic=True,
     )
@@ -126,18 +130,17 @@ class BrokerSettings(Settings):
         "max.connections.per.ip.overrides",
         SettingType.STRING,
         "",
-        "Limits of single addresses: host:number, by comma.",
+        "Limits of single addresses: host:number, separated by commas.",
         dynamic=True,
     )
     socket_request_max_bytes: int = setting(
-        "socket.request.max.bytes", SettingType.INT, 104857600, "The largest request taken.", at_least(1)
+        "socket.request.max.bytes", SettingType.INT, 104857600, "The largest request accepted.", at_least(1)
     )
     queued_max_request_bytes: int = setting(
         "queued.max.request.bytes",
         SettingType.LONG,
         256 << 20,
-        "Bytes of requests that have not arrived completely, over all connections; beyond them reading waits. "
-        "-1 is no limit.",
+        "Buffered bytes of incomplete requests, over all connections; at the limit, reading pauses. -1 is no limit.",
         kafka_default="-1",
     )
     socket_listen_backlog_size: int = setting(
@@ -151,7 +154,7 @@ class BrokerSettings(Settings):
         at_least(1),
     )
     fetch_max_bytes: int = setting(
-        "fetch.max.bytes", SettingType.INT, 57671680, "The most bytes one fetch is answered with.", at_least(1024)
+        "fetch.max.bytes", SettingType.INT, 57671680, "The most bytes in one fetch response.", at_least(1024)
     )
     max_incremental_fetch_session_cache_slots: int = setting(
         "max.incremental.fetch.session.cache.slots", SettingType.INT, 1000, "Fetch sessions kept.", at_least(0)
@@ -160,14 +163,14 @@ class BrokerSettings(Settings):
         "max.request.partition.size.limit",
         SettingType.INT,
         2000,
-        "The most partitions that one DescribeTopicPartitions answer lists.",
+        "The most partitions in one DescribeTopicPartitions response.",
         at_least(1),
     )
     log_retention_check_interval_ms: int = setting(
         "log.retention.check.interval.ms",
         SettingType.LONG,
         300000,
-        "How often old segments are looked for.",
+        "How often retention is checked.",
         at_least(1),
     )
     log_cleaner_enable: bool = setting(
@@ -177,7 +180,7 @@ class BrokerSettings(Settings):
         "log.cleaner.backoff.ms",
         SettingType.LONG,
         15000,
-        "How often the dirtiest log is looked for while there is none to compact.",
+        "How often the cleaner checks for work while there is none.",
         at_least(0),
         dynamic=True,
     )
@@ -209,14 +212,14 @@ class BrokerSettings(Settings):
         "log.flush.offset.checkpoint.interval.ms",
         SettingType.INT,
         60000,
-        "How often the recovery points are written: from there on a crash makes a log be checked.",
+        "How often recovery points are written; after a crash, logs are checked from there on.",
         at_least(0),
     )
     producer_id_expiration_ms: int = setting(
         "producer.id.expiration.ms",
         SettingType.INT,
         86400000,
-        "How long the state of a silent idempotent producer is kept.",
+        "How long the state of an idle idempotent producer is kept.",
         at_least(1),
         dynamic=True,
     )
@@ -231,7 +234,7 @@ class BrokerSettings(Settings):
         "metadata.log.max.snapshot.interval.ms",
         SettingType.LONG,
         HOUR_MS,
-        "Time after which a snapshot is taken where the metadata log has grown; 0 takes none by time.",
+        "Time after which a snapshot is taken if the metadata log has grown; 0 disables it.",
         at_least(0),
     )
     offsets_topic_num_partitions: int = setting(
@@ -259,7 +262,7 @@ class BrokerSettings(Settings):
         "offsets.retention.check.interval.ms",
         SettingType.LONG,
         600000,
-        "How often expired offsets are looked for.",
+        "How often expired offsets are removed.",
         at_least(1),
     )
     offset_metadata_max_bytes: int = setting(
@@ -269,32 +272,32 @@ class BrokerSettings(Settings):
         "group.initial.rebalance.delay.ms",
         SettingType.INT,
         0,
-        "How long a group that was empty waits for more members before its first rebalance.",
+        "How long a new group waits for more members before its first rebalance.",
         at_least(0),
         kafka_default="3000",
     )
     group_min_session_timeout_ms: int = setting(
-        "group.min.session.timeout.ms", SettingType.INT, 6000, "The shortest session that a member may ask for."
+        "group.min.session.timeout.ms", SettingType.INT, 6000, "The shortest session timeout of a member."
     )
     group_max_session_timeout_ms: int = setting(
-        "group.max.session.timeout.ms", SettingType.INT, 1800000, "The longest session that a member may ask for."
+        "group.max.session.timeout.ms", SettingType.INT, 1800000, "The longest session timeout of a member."
     )
     group_max_size: int = setting(
-        "group.max.size", SettingType.INT, INT_MAX, "Members of a group at most.", at_least(1)
+        "group.max.size", SettingType.INT, INT_MAX, "The most members of a group.", at_least(1)
     )
     group_heartbeat_hold_ms: int = setting(
         "barnabas.group.heartbeat.hold.ms",
         SettingType.INT,
         3000,
-        "How long a heartbeat with nothing to tell is held back, so that a rebalance reaches the member at once; a "
-        "third of its session at most, and only for clients that send heartbeats in the background. 0 answers at once.",
+        "How long heartbeat responses are delayed while there is no rebalance, so that a rebalance reaches members at "
+        "once; at most a third of the session timeout, and only for clients with background heartbeats. 0 is no delay.",
         at_least(0),
     )
     durable: bool = setting(
         "barnabas.durable",
         SettingType.BOOLEAN,
         False,
-        "Sync every append of every topic before it is acknowledged: acknowledged survives a loss of power.",
+        "Sync every append of every topic before it is acknowledged: acknowledged messages survive a power failure.",
     )
     validation: str = setting(
         "barnabas.validation",

@@ -157,7 +157,7 @@ class TopicSettings(Settings):
         "max.message.bytes",
         SettingType.INT,
         1048588,
-        "The largest record batch taken, after compression.",
+        "The largest record batch accepted, after compression.",
         at_least(0),
         synonym="message.max.bytes",
     )
@@ -189,7 +189,7 @@ class TopicSettings(Settings):
         "min.cleanable.dirty.ratio",
         SettingType.DOUBLE,
         0.5,
-        "The share of uncompacted log from which on the cleaner takes a partition.",
+        "The share of uncompacted log above which a partition is compacted.",
         between(0, 1),
         synonym="log.cleaner.min.cleanable.ratio",
     )
