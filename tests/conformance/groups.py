@@ -1,4 +1,4 @@
-"""Members of a group as confluent-kafka makes them, polled together until something holds."""
+"""Group members of confluent-kafka, polled together until a condition holds."""
 
 from __future__ import annotations
 

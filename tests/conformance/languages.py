@@ -1,4 +1,4 @@
-"""Clients of other languages against a broker: ``make conformance``, each where its tool chain is.
+"""Clients of other languages against a broker: ``make conformance``, each if its tool chain is installed.
 
 Java's kafka-clients and Kafka Streams, franz-go, kafkajs, Spark's own connector. Each program prints what it checked
 and ends with "all ok".

@@ -1,4 +1,4 @@
-"""Answers that Kafka 4.3.1 gave to the same requests, seen by clients that look closely."""
+"""Responses compared field by field with those of Kafka 4.3.1 to the same requests."""
 
 from __future__ import annotations
 

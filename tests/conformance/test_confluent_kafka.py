@@ -1,4 +1,4 @@
-"""librdkafka (confluent-kafka) against a real broker: nothing in these tests knows that it is not Kafka."""
+"""librdkafka (confluent-kafka) against a real broker; the tests would run against Kafka too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Producers with a transactional id fail at once and for good, while there are no transactions."""
+"""Producers with a transactional id fail at once with a fatal error: transactions are not supported yet."""
 
 from __future__ import annotations
 

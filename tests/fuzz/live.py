@@ -1,4 +1,4 @@
-"""Hostile requests against a broker that runs: valid ones, sensible ones, changed ones and noise, on many connections.
+"""Hostile requests against a running broker: valid, plausible, mutated and random ones, on many connections.
 
     python -m tests.fuzz.live --count 1000000 --seed 1
 

@@ -1,4 +1,4 @@
-"""Messages of any class and version, made up from their schema; and Kafka's own, for comparison."""
+"""Random messages of any class and version, generated from the schema; and Kafka's own, for comparison."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Hostile requests: valid ones, changed, and then decoded.
+"""Hostile requests: valid ones, mutated, then decoded.
 
     python -m tests.fuzz.requests --count 1000000 --seed 1
 

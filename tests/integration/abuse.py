@@ -1,4 +1,4 @@
-"""What the abuse tests share: a broker of their own, and what must hold after each of them."""
+"""Shared by the abuse tests: a broker, and the invariants checked after each test."""
 
 from __future__ import annotations
 

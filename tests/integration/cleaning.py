@@ -1,4 +1,4 @@
-"""What tests of compaction wait for."""
+"""Conditions that tests of compaction wait for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Abuse by connections: too many, too slow, deaf, gone (cases 7 and 8), and what must stay in order on one."""
+"""Abuse by connections: too many, too slow, not reading, disconnected; order of replies on one."""
 
 from __future__ import annotations
 

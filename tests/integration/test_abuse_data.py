@@ -1,4 +1,4 @@
-"""Abuse by content: names, batches, epochs, numbers that are well formed and wrong (cases 14 to 19)."""
+"""Abuse by content: names, batches, epochs, numbers that are well formed and wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Abuse by bytes: frames that lie, requests that cannot be, peers that speak something else (cases 1 and 3 to 6)."""
+"""Abuse by bytes: wrong frame sizes, malformed requests, other protocols."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Broker settings that are changed while the broker runs, and what comes of it."""
+"""Broker settings changed while the broker runs, and their effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much a fetch brings: its own limit, the broker's, each partition's, and always enough to go on.
+"""Size of fetch responses: limits of request, broker and partition, and always at least one batch.
 
 Kafka's rules (KIP-74): limits count in whole batches; the first batch of a reply comes even where it is larger than
 every limit; partitions are filled in the order asked for.

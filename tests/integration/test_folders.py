@@ -1,4 +1,4 @@
-"""Folders that are not what a broker has left: nothing in them is lost, and a start that would lose it is refused."""
+"""Unexpected data folders: nothing in them is lost, and a start that would lose data is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The basics once more without what only Linux or a compiler gives, on asyncio's own loop, and in memory."""
+"""The basics without Linux-only features and native code, on asyncio's own loop, and in memory."""
 
 from __future__ import annotations
 

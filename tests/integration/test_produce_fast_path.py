@@ -1,4 +1,4 @@
-"""Requests that are known by their beginning are answered as the others are: byte for byte, and with the same log.
+"""The fast path of Produce gives the same replies, byte for byte, and the same log as the whole pipeline.
 
 The first request of a connection always goes the ordinary way, so a connection per request is the reference.
 """

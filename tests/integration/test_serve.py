@@ -1,4 +1,4 @@
-"""``barnabas serve`` as its user meets it: what it prints, how it ends, what it reads, what survives it."""
+"""``barnabas serve``: output, exit codes, settings, and data that survives a restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients are told by a broker that stops.
+"""Responses of a broker that is stopping.
 
 Never of a cluster without brokers: librdkafka forgets whom it knew then, and does not come back.
 """

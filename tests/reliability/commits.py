@@ -1,4 +1,4 @@
-"""Commits without end: ``python -m tests.reliability.commits --count 1000000``.
+"""Many offset commits: ``python -m tests.reliability.commits --count 1000000``.
 
 Many groups commit offsets that go up, as fast as they can, to a broker whose cleaner runs. The offsets topic must stay
 under its bound all the while: two segments for each partition that is used (the active one, and one that is closed and

@@ -1,4 +1,4 @@
-"""Kafka reads a folder that Barnabas wrote: ``python -m tests.reliability.dump`` (needs Java; Kafka comes by Maven).
+"""Kafka reads a folder that Barnabas wrote: ``python -m tests.reliability.dump`` (needs Java; Maven fetches Kafka).
 
 A broker writes a folder with everything in it: all codecs, idempotent producers, several segments, deleted records,
 groups, metadata with a snapshot; transactions are added through the storage, since no API makes them yet. Then Kafka's

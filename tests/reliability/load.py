@@ -1,4 +1,4 @@
-"""Load that remembers what was promised, and a check that the promises were kept.
+"""Load that records what was acknowledged, and a check that all of it is there.
 
 Each partition gets the numbers 0, 1, 2 … from one idempotent producer; what the broker acknowledges is remembered with
 its offset. ``verify`` then reads the logs from the beginning: every acknowledged number is where it was acknowledged,

@@ -1,4 +1,4 @@
-"""A broker as a process of its own, to be killed, starved and lied to."""
+"""A broker as a separate process, for tests that kill it or limit its resources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client that does as it is told: any request in any version, any bytes, replies read or left alone."""
+"""A raw client for tests: any request in any version, any bytes, replies read or ignored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The group machine in words. What it decides is appended and replayed at once; the group is ``g`` unless told.
+"""Scenario commands of the group machine. Decisions are appended and replayed at once; the default group is ``g``.
 
     policy delay=3000 hold=3000 max=2 retention=60000        wait 6000            (milliseconds, with ticks)
     join A [new] [instance=i] [protocols=range:x,rr:y]       sync A [assign=A:p0,B:p1] [protocol=range]

@@ -1,4 +1,4 @@
-"""What the group machine says and is told, in words."""
+"""Requests and replies of the group machine as text."""
 
 from __future__ import annotations
 

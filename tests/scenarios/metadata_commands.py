@@ -1,4 +1,4 @@
-"""The metadata machine in words. A controller on node 1; what it decides is appended and replayed at once.
+"""Scenario commands of the metadata machine on node 1. Decisions are appended and replayed at once.
 
     register 1 [incarnation=a] [directory=d] [cluster=c]     heartbeat 1 [offset=3] [epoch=2] [fence] [shutdown]
     controller 1                                             wait 9000           (milliseconds)

@@ -1,4 +1,4 @@
-"""The raft machine in words.
+"""Scenario commands of the raft machine.
 
 new 1 [directory=a]             a node
 start [epoch=3] [end=10] [voters=1/a,2/b]

@@ -1,4 +1,4 @@
-"""Transcripts of the machines' behaviour (as etcd raft has): commands, and what the machine answered.
+"""Transcripts of state machines (as in etcd raft): commands and the machine's output.
 
     command                  one or more lines
     ----

@@ -1,4 +1,4 @@
-"""A slice of the simulated races, and proof that they find what they are made to find."""
+"""A few seeds of the simulated races, and proof that they find planted bugs."""
 
 from __future__ import annotations
 

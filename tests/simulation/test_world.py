@@ -1,4 +1,4 @@
-"""A slice of the simulated worlds, and proof that they find what they are made to find."""
+"""A few seeds of the simulator, and proof that it finds planted bugs."""
 
 from __future__ import annotations
 

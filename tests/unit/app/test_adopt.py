@@ -1,4 +1,4 @@
-"""Folders that ``barnabas adopt`` is given: sound ones, others', and damaged ones, which it leaves as they are."""
+"""``barnabas adopt`` on sound, foreign and damaged folders, which it leaves unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A report never raises: what is to be done about the trouble that it tells of comes after it."""
+"""A report never raises: the code that handles the problem comes after it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What keeps a broker from starting is said with a remedy."""
+"""Errors at the start say what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``barnabas wire``: Kafka's own messages, and what is none."""
+"""``barnabas wire``: Kafka's own messages, and invalid input."""
 
 from __future__ import annotations
 

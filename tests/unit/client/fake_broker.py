@@ -1,4 +1,4 @@
-"""A broker of a few lines: answers each request with whatever the test says."""
+"""A fake broker that answers each request as the test says."""
 
 from __future__ import annotations
 

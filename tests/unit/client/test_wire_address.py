@@ -1,4 +1,4 @@
-"""Where brokers are."""
+"""Broker addresses."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Drives a group machine and hears its answers as clients would. The rules are in ``test_group_machine``."""
+"""Drives a group machine as clients would. The invariants are in ``test_group_machine``."""
 
 from __future__ import annotations
 

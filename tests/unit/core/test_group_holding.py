@@ -1,4 +1,4 @@
-"""Answers that are held back so that the next rebalance finds its members listening (KIP-429 in one go)."""
+"""Delayed Heartbeat and SyncGroup responses (ADR 5)."""
 
 from __future__ import annotations
 

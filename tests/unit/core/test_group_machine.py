@@ -1,4 +1,4 @@
-"""The group machine against a plain model: random lives of members, commits, restarts, and time that goes on.
+"""The group machine against a simple model: random members, commits, restarts and time.
 
 Of whatever happens: a request is answered once, and every one in the end; generations go up only; a settled group's
 members all have the assignment of its generation; a leader is a member; committed offsets change by a commit, a

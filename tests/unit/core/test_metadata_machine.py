@@ -1,4 +1,4 @@
-"""The metadata machine against a plain model: random lives of brokers, topics and settings.
+"""The metadata machine against a simple model: random changes of brokers, topics and settings.
 
 After every step the image is what the model says, the log and a snapshot both make the same image again, and what
 must always hold of leaders, epochs and maps does.

@@ -1,4 +1,4 @@
-"""Metadata records as they stand in the log."""
+"""Metadata records in the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a connection sends, and what it asks of the loop: to be called only when there is something to do."""
+"""When a connection sends, and that it registers with the loop only while there is something to do."""
 
 from __future__ import annotations
 

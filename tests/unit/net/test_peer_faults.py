@@ -1,4 +1,4 @@
-"""What becomes of requests when the other node is late, dies, or sends what it should not; and when the peer closes."""
+"""Requests to a node that is late, dies or sends invalid data, and requests of a peer that is closed."""
 
 from __future__ import annotations
 

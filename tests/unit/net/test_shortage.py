@@ -1,4 +1,4 @@
-"""Who is let go when there is no room for more of the requests that are still arriving."""
+"""Which connections are closed when incomplete requests have filled the buffers."""
 
 from __future__ import annotations
 

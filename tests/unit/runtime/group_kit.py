@@ -1,4 +1,4 @@
-"""A shard of groups on a log of a simulated disk, and a clock that moves when told."""
+"""A group shard on a simulated disk, with a manual clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cleaner's driver: what it chooses, what it remembers, and what it does when a log goes or the disk refuses."""
+"""The cleaner's driver: its choice of logs, its checkpoint, deleted logs and disk errors."""
 
 from __future__ import annotations
 

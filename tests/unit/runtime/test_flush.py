@@ -1,4 +1,4 @@
-"""Flushes happen off the loop: nothing is synced on it, and what it does meanwhile is neither lost nor promised."""
+"""Flushes run off the loop; what the loop does meanwhile is neither lost nor marked as synced."""
 
 from __future__ import annotations
 

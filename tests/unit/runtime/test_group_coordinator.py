@@ -1,4 +1,4 @@
-"""A shard of groups on a log: appended, read again, and what becomes of those who wait when the log fails."""
+"""A group shard on a log: appends, reloading, and waiting requests when the log fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A snapshot of the metadata that has suffered is refused; it is never loaded with other contents."""
+"""A damaged metadata snapshot is refused, never loaded with wrong content."""
 
 from __future__ import annotations
 

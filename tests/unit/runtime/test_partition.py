@@ -1,4 +1,4 @@
-"""What handlers ask of a partition beside appending and reading. They see error codes, never storage's exceptions."""
+"""Operations of a partition other than append and read. Handlers get error codes, never exceptions of storage."""
 
 from __future__ import annotations
 

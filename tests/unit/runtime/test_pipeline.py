@@ -1,4 +1,4 @@
-"""The steps that every request takes, and what each of them answers for."""
+"""The steps of the request pipeline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Static members over crashes of the broker, lost answers and restarts of their own: none is ever fenced.
+"""Static members across broker crashes, lost responses and their own restarts: none is fenced.
 
 Each instance id has one client at a time, so there is nobody whom FENCED_INSTANCE_ID could be meant for.
 """

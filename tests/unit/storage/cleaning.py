@@ -1,4 +1,4 @@
-"""Cleaning a log as the broker does, in one thread: what the cleaner's tests share."""
+"""Cleans a log as the broker does, in one thread; shared by the cleaner's tests."""
 
 from __future__ import annotations
 

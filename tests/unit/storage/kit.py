@@ -1,4 +1,4 @@
-"""What the storage tests share."""
+"""Shared by the storage tests."""
 
 from __future__ import annotations
 

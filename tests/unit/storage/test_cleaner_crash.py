@@ -1,4 +1,4 @@
-"""Killed, or refused by the disk, at every file operation of a cleaning: each segment is the old one or the new one."""
+"""A crash or disk error at every file operation of a cleaning: each segment is the old one or the new one."""
 
 from __future__ import annotations
 

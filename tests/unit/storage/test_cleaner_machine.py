@@ -1,4 +1,4 @@
-"""Cleaning against a plain model: a list of records, of which the latest of every key must stay as it was."""
+"""Cleaning against a simple model: of a list of records, the latest of every key must stay unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaged files of a log that was closed in good order: what can be read is read, and nothing is passed over."""
+"""Damaged files of a cleanly closed log: what can be read is read, and nothing is skipped silently."""
 
 from __future__ import annotations
 

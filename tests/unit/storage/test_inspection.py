@@ -1,4 +1,4 @@
-"""The one look that most batches get and the closer look that the others get must come to the same answer."""
+"""The fast check of common batches and the full validation must agree."""
 
 from __future__ import annotations
 

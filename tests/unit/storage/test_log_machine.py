@@ -1,4 +1,4 @@
-"""A log against a plain model: a list of batches, of which a prefix is flushed."""
+"""A log against a simple model: a list of batches, of which a prefix is flushed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is found after a crash."""
+"""Recovery after a crash."""
 
 from __future__ import annotations
 

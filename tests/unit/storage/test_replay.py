@@ -1,4 +1,4 @@
-"""Reading records back into memory: all that is sound, and an error that names the place of what is not."""
+"""Replay of a log: all sound records, and an error that names the position of damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Making a log shorter at either end."""
+"""Retention, DeleteRecords and truncation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is torn by a crash, and what was damaged later."""
+"""Torn writes and damage of the metadata log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The embedded broker as other programs construct it."""
+"""The embedded broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fixtures that the package brings, in a test suite of someone else's."""
+"""The pytest fixtures of the package, in a user's test suite."""
 
 from __future__ import annotations
 

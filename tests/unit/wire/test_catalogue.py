@@ -1,4 +1,4 @@
-"""Where messages are found, what is loaded for them, and what their schemas look like."""
+"""Lookup of message classes, what it imports, and their schemas."""
 
 import ast
 import subprocess

@@ -1,4 +1,4 @@
-"""Requests for one batch as the layouts see them, against the codec."""
+"""The layouts of the Produce fast path, compared with the codec."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The codecs: what comes back, what is refused, and that a bomb costs no more than its bound."""
+"""The codecs: round trips, refused input, and bounded decompression."""
 
 import contextlib
 import subprocess

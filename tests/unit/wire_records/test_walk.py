@@ -1,4 +1,4 @@
-"""The walks and their native twins: what they find, what they refuse, and that they agree on everything."""
+"""The walks in Python and in C: what they find and refuse, and that they agree."""
 
 import random
 import threading
