@@ -200,7 +200,7 @@ def test_a_commit_larger_than_a_message_may_be(raw: Raw, topic: str) -> None:
 
 
 def test_an_assignment_larger_than_a_message_may_be(raw: Raw, topic: str) -> None:
-    """It cannot be recorded, so it does not count: the member is told, and begins again."""
+    """An assignment that cannot be recorded does not count: the member gets an error and rejoins."""
     joined = raw.call(join(topic), JoinGroupResponse, 3)
     given = [SyncGroupRequestAssignment(joined.member_id, b"x" * 1_200_000)]
     request = SyncGroupRequest(topic, joined.generation_id, joined.member_id, None, "consumer", "range", given)
@@ -343,7 +343,7 @@ def cooperative_sync(joined: JoinGroupResponse, group: str, **given: bytes) -> S
 
 @pytest.mark.parametrize("name", ["librdkafka", "apache-kafka-java", "kafkajs"])
 def test_who_has_nothing_yet_is_told_so_or_of_the_rebalance_that_follows(name: str) -> None:
-    """The first owns both partitions and is to give up one; the Java client is told of what comes of that alone."""
+    """The first member must revoke one of two partitions; the second, a Java client, sees only the final result."""
     group = "g"
     with (
         EmbeddedBroker(settings={"barnabas.group.heartbeat.hold.ms": 600_000}) as broker,

@@ -142,7 +142,7 @@ def test_a_chain_of_parked_fetches_is_answered_one_by_one(tmp_path: Path) -> Non
 
 
 def test_idle_connections_as_many_as_descriptors_allow(tmp_path: Path) -> None:
-    """Others are still served, those who are connected and those who come when there is room again."""
+    """Other clients are still served: connected ones, and new ones once there is room again."""
     limited = BrokerProcess(tmp_path, under=("prlimit", "--nofile=400:400"))
     with limited as broker:
         with Raw(broker.port) as client:

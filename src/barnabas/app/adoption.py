@@ -129,7 +129,7 @@ def _load_metadata(disk: Disk, directory: str, findings: Findings) -> None:
 
 
 def _read_log(disk: Disk, directory: str, loaded: Loaded) -> int:
-    """Takes in what follows the snapshot, up to a torn end; returns where the log ends."""
+    """Replays the log after the snapshot, up to a torn end; returns where the log ends."""
     log_end_offset = 0
     for name in disk.list(directory):
         if not _SEGMENT.fullmatch(name):
@@ -149,7 +149,7 @@ def _read_log(disk: Disk, directory: str, loaded: Loaded) -> int:
 
 
 def _sound_batches(content: bytes) -> Iterator[tuple[int, batch.BatchHeader]]:
-    """What is unsound is a torn end: ``check_undamaged`` has looked for anything else."""
+    """Unsound bytes are a torn end: ``check_undamaged`` has excluded damage."""
     try:
         for position, header in batch.iterate(content):
             if not batch.check_crc(content, position, header.size):

@@ -81,7 +81,7 @@ class Connection:
         self._is_muted = False
         """The peer went beyond its quota, and is not read from for a while."""
         self.last_active = listener.now()
-        """When the peer was last heard of, to within the interval of the listener's sweeps."""
+        """When the peer last sent something, to within the interval of the listener's sweeps."""
         self._heard = False
         """Since the last sweep."""
         self.frame_since: float | None = None
@@ -135,7 +135,7 @@ class Connection:
             self.last_active = now
 
     def _keep(self, rest: memoryview) -> None:
-        """Moves what is left of a frame out of the shared buffer."""
+        """Moves a partial frame out of the shared buffer."""
         size = len(rest)
         wanted = claimed_size(rest)
         try:
@@ -381,7 +381,7 @@ class Connection:
     # The end
 
     def halt(self) -> None:
-        """Nothing more is taken in; what has been is answered."""
+        """Stops reading; requests already received are answered."""
         self._most_in_flight = 0
         self._pause_reading()
 

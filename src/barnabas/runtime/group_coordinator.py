@@ -20,7 +20,7 @@ from barnabas.storage.errors import LogOffline
 RETRY_MS = 1000
 """Between two checks whether a partition whose flush failed on a full disk is committed."""
 OVERDUE_TICK_MS = 250
-"""What a tick did not settle, though its time had come, is looked at again after this time."""
+"""A deadline that a tick could not handle is retried after this time."""
 
 Report = Callable[..., None]
 
@@ -157,7 +157,7 @@ class GroupShard:
         self._tick_later()
 
     def _tick_later(self) -> None:
-        """When the next deadline is: sessions end, and rebalances go on, to the millisecond."""
+        """Sets the timer to the next deadline of a session or rebalance."""
         due_ms = self.machine.next_deadline_ms
         if self._timer is not None:
             if self._timer_ms <= due_ms:

@@ -139,7 +139,7 @@ class Shard:
         self.refuse_waiting(problem)
 
     def refuse_waiting(self, problem: ApiError) -> None:
-        """What waits is in the log and not committed, now or ever: replies are errors, and the shard goes on."""
+        """Answers waiting requests with an error: their records are in the log, but are not known to be committed."""
         waiting, self._waiting = self._waiting, deque()
         for entry in waiting:
             for then, _ in entry.replies:

@@ -1,4 +1,4 @@
-"""Compaction: a cleaning reads closed segments and writes what is kept of them to new ones.
+"""Compaction: a cleaning reads closed segments and writes the records to keep to new ones.
 
 Theory of operation. A cleaning has two passes. The first goes over the dirty part of the log and maps every key to
 the offset of its latest record (``build_map``); when the map is full, the log is clean up to there. The second goes
@@ -248,7 +248,7 @@ class Cleaning:
         return self.plan.now_ms + self.plan.delete_retention_ms
 
     def _empty(self, header: BatchHeader) -> bytes:
-        """What is left of a batch without records: its header where that is needed, or nothing."""
+        """A batch that lost all its records: its header if that is needed, or nothing."""
         if not self._must_stay(header):
             return b""
         kept = batches.LOG_APPEND_TIME | batches.TRANSACTIONAL | batches.CONTROL

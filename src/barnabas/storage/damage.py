@@ -56,7 +56,7 @@ def tell_rebuilt(log: Log, segment: Segment, reason: str) -> None:
 
 
 def is_sound(log: Log, segment: Segment) -> bool:
-    """Whether the file is batches from its beginning to its end. Looked at once; checksums are left to the readers."""
+    """Whether the file consists of whole batches. Checked once, without checksums, which readers verify."""
     if segment.is_sound is None:
         found = scan_segment(
             segment, segment.size, _take_nothing, state=ScanState(segment.base_offset), check_crc=False

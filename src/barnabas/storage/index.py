@@ -86,7 +86,7 @@ class SparseIndex:
         return low + bisect_right(values, key) - 1
 
     def store(self) -> None:
-        """Writes what is in memory; afterwards the file exists even where there is no entry."""
+        """Writes the entries in memory; creates the file even without entries."""
         file = self._open(create=True)
         if not self._left:
             return

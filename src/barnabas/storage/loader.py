@@ -226,7 +226,7 @@ def _set_aside_from(log: Log, index: int, reason: str) -> None:
 
 
 def _cut(log: Log, segment: Segment, found: SegmentScan, *, is_last: bool) -> None:
-    """Cuts off what is not sound, and keeps a copy unless a crash explains all of it."""
+    """Cuts the unsound end off, and keeps a copy unless all of it can be a torn write."""
     file = segment.open_log()
     size = file.size()
     fields: dict[str, object] = {
@@ -251,7 +251,7 @@ def _is_unwritten(segment: Segment, position: int, size: int) -> bool:
 
 
 def _keep_rest(log: Log, segment: Segment, position: int, size: int) -> str:
-    """Copies what is to be cut off, which can be sound but for one bit. Best effort: a full disk must not stop us."""
+    """Copies the bytes to be cut off, of which all but one bit may be sound. Best effort: the disk may be full."""
     name = f"{log.directory}/{log.log_end_offset:020d}"
     path = name + LOG_SUFFIX + aside_suffix(log.disk, name)
     source = segment.open_log()

@@ -458,7 +458,7 @@ class Log:
     # Flushing
 
     def flush_due(self, now_ms: int) -> bool:
-        """Whether flush.messages or flush.ms asks for a sync of what is unsynced."""
+        """Whether flush.messages or flush.ms makes a flush due."""
         self.now_ms = now_ms
         unflushed = self.log_end_offset - self.flushed_offset
         return unflushed > 0 and (
@@ -489,8 +489,8 @@ class Log:
         return self._unless_gone(lambda: flush_plan.begin(self))
 
     def begin_naming(self) -> FlushTask:
-        """What must be synced so that files are found again; nothing of what is in them, and nothing is written."""
-        return self._unless_gone(lambda: flush_plan.begin_naming(self))
+        """The sync of file names only: no data is written or synced."""
+        return self._unless_gone(lambda: flushing.begin_naming(self))
 
     def name_epochs(self, task: FlushTask) -> None:
         """To be called between the syncs of the task's files and of its folders. Raises as ``begin_flush`` does."""

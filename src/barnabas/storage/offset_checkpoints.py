@@ -43,7 +43,7 @@ class OffsetCheckpoints:
         self._stored: dict[str, Offsets] = {name: {} for name in NAMES}
         """What each file holds."""
         self._storing: Mapping[str, Offsets] | None = None
-        """What is being stored, and will be in the files unless there is a rewrite meanwhile."""
+        """The checkpoints being stored; obsolete if there is a rewrite meanwhile."""
         self._rewrites = 0
         self._unsynced: set[str] = set()
         """Files that were rewritten without a sync."""

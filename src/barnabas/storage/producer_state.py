@@ -86,7 +86,7 @@ class ProducerEntry:
 
 
 class ProducerState:
-    """``end_offset`` is the offset up to which the log has been taken in."""
+    """``end_offset`` is the offset up to which the log has been processed."""
 
     __slots__ = ("_completed", "_last_expiry", "_ongoing", "end_offset", "producers")
 

@@ -107,7 +107,7 @@ class Segment:
         self.namings += 1
 
     def allocate(self, size: int) -> None:
-        """Reserves blocks; what is left of them goes back when the segment is sealed."""
+        """Reserves blocks; unused ones are freed when the segment is sealed."""
         self.open_log().allocate(size)
         self._is_allocated = True
 
@@ -119,7 +119,7 @@ class Segment:
     # Appending
 
     def appended(self, size: int, last_offset: int, max_timestamp: int) -> None:
-        """Takes in a batch that has been written at ``self.size``."""
+        """Accounts for a batch that has been written at ``self.size``."""
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.offset_of_max_timestamp = last_offset
@@ -245,7 +245,7 @@ class Segment:
     # Indexes of a closed segment
 
     def open_indexes(self) -> None:
-        """Looks at the stored indexes when they are first needed, and rebuilds them where they are not sound."""
+        """Checks the stored indexes on first use, and rebuilds them if they are not sound."""
         if self._indexes_open:
             return
         self._indexes_open = True
@@ -273,7 +273,7 @@ class Segment:
         self.seal()
 
     def take_scan(self, scan: IndexScan, end: int) -> None:
-        """Takes in what a recovery scan has found sound up to ``end``."""
+        """Applies the result of a recovery scan, sound up to ``end``."""
         entries, state = scan.entries, scan.state
         for index in range(0, len(entries), 4):
             self.offset_index.append(entries[index], entries[index + 1])

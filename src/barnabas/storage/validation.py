@@ -40,7 +40,7 @@ MAX_DECOMPRESSED_BYTES = 100 << 20
 
 MAX_NAMED_RECORDS = 10_000
 MAX_NAMED_BYTES = 16 << 20
-"""Of a batch whose records are looked at one by one, on the loop, to tell which of them are at fault."""
+"""The largest batch whose records are checked one by one, on the loop, to name the invalid ones."""
 
 _ATTRIBUTES_AT = 21
 """From here on a batch is covered by its checksum."""
@@ -55,7 +55,7 @@ _CODECS = {
 
 
 class Validation(Enum):
-    """How much of a produced batch is looked at, beyond its header, checksum and count."""
+    """How much of a produced batch is checked, beyond its header, checksum and count."""
 
     HEADER = "header"
     RECORDS = "records"
@@ -183,7 +183,7 @@ def _wrong_times(
 def _named(
     batch: memoryview, header: BatchHeader, is_wrong: Callable[[Record], bool], reason: str
 ) -> list[tuple[int, str]]:
-    """The records at fault, so that a producer need not give up the others; none where finding them takes too long."""
+    """The invalid records, so that a producer can send the others again; none if finding them takes too long."""
     if header.record_count > MAX_NAMED_RECORDS:
         return []
     try:

@@ -39,7 +39,7 @@ from tests.unit.core.group_driver import GROUP, Client, Driven
 SESSION_MS, REBALANCE_MS, RETENTION_MS, CHECK_MS = 6000, 9000, 100_000, 5000
 TICK_MS = 250
 LONGEST_WAIT_MS = 10 * (SESSION_MS + REBALANCE_MS)
-"""Nobody can be kept waiting for longer than a few rebalances, when nobody else comes."""
+"""Without new members, no request waits for longer than a few rebalances."""
 
 CLIENTS = st.sampled_from(["a", "b", "c", "d"])
 STATIC = {"a": None, "b": "ib", "c": None, "d": "id"}
@@ -263,7 +263,7 @@ class GroupMachineAgainstModel(Driven, RuleBasedStateMachine):
 
     @rule(seldom=SELDOM)
     def restart(self, seldom: bool) -> None:
-        """Those who wait ask again elsewhere. Members of the last settled generation are known."""
+        """Waiting clients retry elsewhere. Members of the last stable generation are known."""
         if not seldom:
             return
         self.waiting.clear()
@@ -325,7 +325,7 @@ class GroupMachineAgainstModel(Driven, RuleBasedStateMachine):
         for member in group.members.values() if group is not None else ():
             if member.joining is None and member.syncing is None:
                 quiet_ms = self.now_ms - self.heard_ms.get(member.member_id, self.now_ms)
-                # A rebalance that begins or completes counts as word from those who waited for it.
+                # A rebalance that begins or completes renews the sessions of members that waited for it.
                 assert quiet_ms <= SESSION_MS + REBALANCE_MS + TICK_MS, "a member outlived its session"
 
     @invariant()

@@ -38,7 +38,7 @@ DERIVED = {"log.flush.interval.ms", "log.retention.ms", "log.roll.ms", "log.roll
 """Null in Kafka, where a setting in a coarser unit stands behind each; ours have that one's value."""
 
 OTHER_TYPE = {"listener.security.protocol.map": SettingType.LIST}
-"""A text in Kafka that is a list to whoever reads it."""
+"""Strings in Kafka that its code splits into lists."""
 
 
 def rows(name: str) -> list[dict[str, str]]:

@@ -181,7 +181,7 @@ def assert_error(outcome: Any, code: ErrorCode, *texts: str) -> None:
 
 
 def unused_port() -> tuple[socket.socket, int]:
-    """Bound, so that nobody else gets it; not listening, so that it refuses."""
+    """A port that is bound, so that it stays reserved, and not listening, so that it refuses."""
     sock = socket.socket()
     sock.bind(("127.0.0.1", 0))
     return sock, sock.getsockname()[1]

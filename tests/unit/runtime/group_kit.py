@@ -76,7 +76,7 @@ class Kit:
         self.shard = self.new_shard()
 
     def restart(self) -> None:
-        """As after kill -9: all that was written is there, and nobody who waited is answered."""
+        """As after kill -9: all that was written is there, and waiting requests get no reply."""
         self.clock.calls.clear()
         self._open(self.partition.log.settings)
 

@@ -25,7 +25,7 @@ MINUTE_MS = 60_000
 
 
 class Life:
-    """A metadata log that grows by hand, time that passes by hand, and a worker that works when it is told to."""
+    """A metadata log, a clock and a worker that the test advances by hand."""
 
     def __init__(self, disk: SimDisk | None = None, *, max_bytes: int = 1, max_age_ms: int = 0) -> None:
         self.disk = disk or SimDisk()

@@ -43,7 +43,7 @@ def handle(broker: Broker, exchange: Request, request: FetchRequest) -> FetchRes
 
 
 class _Fetch:
-    """One fetch, from its first look at the partitions to its answer."""
+    """One fetch, from its first read of the partitions to its response."""
 
     __slots__ = (
         "_broker",
