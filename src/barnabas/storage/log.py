@@ -490,7 +490,7 @@ class Log:
 
     def begin_naming(self) -> FlushTask:
         """The sync of file names only: no data is written or synced."""
-        return self._unless_gone(lambda: flushing.begin_naming(self))
+        return self._unless_gone(lambda: flush_plan.begin_naming(self))
 
     def name_epochs(self, task: FlushTask) -> None:
         """To be called between the syncs of the task's files and of its folders. Raises as ``begin_flush`` does."""
