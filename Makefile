@@ -60,7 +60,7 @@ $(VENV)/bin/python:
 		{ echo "Barnabas needs Python 3.11 or later; $(PYTHON) is older. Try: make PYTHON=python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-SOURCES := pyproject.toml $(wildcard src/barnabas/*/_*.[ch])
+SOURCES := pyproject.toml $(wildcard src/barnabas/*/_*.[ch] src/barnabas/*/*/_*.[ch])
 
 $(VENV)/run.stamp: $(VENV)/bin/python $(SOURCES)
 	@echo "Setting up $(VENV), once: about a minute."

@@ -2,7 +2,7 @@
 #ifndef BARNABAS_AVRO_COLUMNS_H
 #define BARNABAS_AVRO_COLUMNS_H
 
-#include "../wire/_vectors.h"
+#include "../client/arrow/_vectors.h"
 
 #define NODE_FIELDS 5
 #define FREE_ITEMS 1024 /* of a row's arrays and maps, beside one for each byte of it */

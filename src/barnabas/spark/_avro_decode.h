@@ -9,7 +9,7 @@
 #define BARNABAS_AVRO_DECODE_H
 
 #include "../wire/_bytes.h"
-#include "../wire/_utf8.h"
+#include "../client/arrow/_utf8.h"
 #include "_avro_columns.h"
 
 /* ---- decoding ---- */

@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 from typing import Protocol, TypeAlias
 
+from barnabas.client.arrow.encoding import EncodedBatch
 from barnabas.client.wire.client import Client
 from barnabas.client.wire.errors import BrokerError
 from barnabas.model.errors import ErrorCode
 from barnabas.model.ids import TopicPartition
-from barnabas.spark.encoding import EncodedBatch
 from barnabas.wire.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from barnabas.wire.batch import add_sequence
 

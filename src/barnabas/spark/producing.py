@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from barnabas.client.arrow.encoding import EncodedBatch
 from barnabas.client.wire.client import Client, Retry
 from barnabas.client.wire.connection import Connection, Sent
 from barnabas.client.wire.data import LAST_VERSION_BY_NAME
@@ -20,7 +21,6 @@ from barnabas.client.wire.errors import BrokerError, BrokerUnavailable, Protocol
 from barnabas.model.errors import RETRIABLE, ErrorCode
 from barnabas.model.ids import ZERO_UUID, TopicPartition
 from barnabas.spark.delivery import Delivery
-from barnabas.spark.encoding import EncodedBatch
 from barnabas.wire.api.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
 MAX_IN_FLIGHT_REQUESTS = 5

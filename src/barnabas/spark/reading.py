@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from barnabas.client.arrow.columns import keep_freed_memory, read_columns
 from barnabas.client.wire import BrokerError, BrokerUnavailable, Client, Connection
 from barnabas.client.wire.admin import EARLIEST, LATEST, list_offsets
 from barnabas.client.wire.connection import Sent
@@ -23,7 +24,6 @@ from barnabas.client.wire.errors import error_code
 from barnabas.model.errors import RETRIABLE, ErrorCode
 from barnabas.model.ids import ZERO_UUID, TopicPartition, uuid_from_text
 from barnabas.spark.client_settings import connect, fetch_limits
-from barnabas.spark.columns import keep_freed_memory, read_columns
 from barnabas.spark.planning import HINT, DataLoss, OffsetRange
 from barnabas.wire.api.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 

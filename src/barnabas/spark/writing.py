@@ -14,13 +14,13 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from barnabas.client.arrow.columns import keep_freed_memory
+from barnabas.client.arrow.encoding import BatchEncoder, EncodedBatch, RowRefused, rows_of
 from barnabas.client.wire.admin import ResourceType, describe_configs
 from barnabas.client.wire.client import Client
 from barnabas.client.wire.errors import BrokerError, ClientError
 from barnabas.spark.client_settings import SparkOptionError, whole_number
-from barnabas.spark.columns import keep_freed_memory
 from barnabas.spark.delivery import Delivery, Idempotent, Plain
-from barnabas.spark.encoding import BatchEncoder, EncodedBatch, RowRefused, rows_of
 from barnabas.spark.options import SinkOptions, connect
 from barnabas.spark.producing import Producer, ProducerSettings
 from barnabas.wire.compression import Codec

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.catalog import load_catalog
 
-from barnabas.spark.columns import arrow_schema
+from barnabas.client.arrow.columns import arrow_schema
 from barnabas.spark.tables.base import Outcome, Table
 from barnabas.spark.tables.committing import Batch
 from barnabas.spark.tables.expressions import Rows

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from barnabas.spark.columns import arrow_schema
+from barnabas.client.arrow.columns import arrow_schema
 from barnabas.spark.tables.opening import open_table
 from barnabas.spark.tables.schema import for_format
 from tests.unit.spark.tables_kit import commit, rows

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import load_catalog
 
+from barnabas.client.arrow.columns import arrow_schema
 from barnabas.model.ids import TopicPartition
 from barnabas.spark.client_settings import SparkOptionError
-from barnabas.spark.columns import arrow_schema
 from barnabas.spark.tables.base import Table
 from barnabas.spark.tables.errors import AnotherCheckpoint, NotWritable, SchemaChanged, TableError
 from barnabas.spark.tables.state import Gap

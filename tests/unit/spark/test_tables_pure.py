@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types as spark
 
+from barnabas.client.arrow.columns import arrow_schema
 from barnabas.model.ids import TopicPartition
 from barnabas.spark.client_settings import SparkOptionError
-from barnabas.spark.columns import arrow_schema
 from barnabas.spark.tables import checksum, compaction, partitioning, runs, schema
 from barnabas.spark.tables.checksum import Checksum
 from barnabas.spark.tables.errors import SchemaChanged

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from barnabas.client.arrow.encoding import RowRefused
 from barnabas.client.wire import BrokerError, BrokerUnavailable, Client, ConnectionSettings
 from barnabas.client.wire.address import Address
 from barnabas.client.wire.admin import create_topic
@@ -20,7 +21,6 @@ from barnabas.client.wire.decoding import decode
 from barnabas.model.ids import TopicPartition
 from barnabas.spark import delivery
 from barnabas.spark.client_settings import SparkOptionError
-from barnabas.spark.encoding import RowRefused
 from barnabas.spark.options import parse_sink
 from barnabas.spark.writing import Counts, TopicWriter, delivery_of, write_batches
 from barnabas.testing import EmbeddedBroker

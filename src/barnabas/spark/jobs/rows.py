@@ -8,11 +8,11 @@ from typing import NamedTuple, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from barnabas.client.arrow.columns import read_columns
 from barnabas.client.wire import Client
 from barnabas.client.wire.admin import EARLIEST, LATEST, list_offsets
 from barnabas.client.wire.data import FetchLimits, fetch
 from barnabas.model.ids import TopicPartition
-from barnabas.spark.columns import read_columns
 from barnabas.spark.tables.base import Table
 from barnabas.spark.tables.errors import TableError
 from barnabas.spark.tables.expressions import Rows

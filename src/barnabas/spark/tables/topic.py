@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from barnabas.client.arrow.columns import read_columns
 from barnabas.client.wire import Client
 from barnabas.client.wire.admin import EARLIEST, LATEST, list_offsets
 from barnabas.client.wire.data import Fetched, FetchLimits, fetch
 from barnabas.model.ids import TopicPartition
-from barnabas.spark.columns import read_columns
 from barnabas.spark.tables import runs
 from barnabas.spark.tables.runs import Runs
 from barnabas.spark.tables.writing import offsets_of

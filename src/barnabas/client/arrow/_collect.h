@@ -7,7 +7,7 @@
 #ifndef BARNABAS_COLLECT_H
 #define BARNABAS_COLLECT_H
 
-#include "_bytes.h"
+#include "../../wire/_bytes.h"
 #include "_utf8.h"
 #include "_vectors.h"
 

@@ -1,4 +1,4 @@
-"""The collector of ``wire/_columns.c`` in Python and numpy, for where the extension was not built.
+"""The collector of ``_columns.c`` in Python and numpy, for where the extension was not built.
 
 Python goes over the records' lengths; numpy reads the fields of all records of a batch at once. Where anything is wrong
 with a batch, ``_fault`` goes over it record by record to name what is wrong first, as the native collector does.

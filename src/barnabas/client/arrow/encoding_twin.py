@@ -1,4 +1,4 @@
-"""The encoder of ``wire/_encode.h`` in Python, for where the extension was not built. Tests hold the bytes equal."""
+"""The encoder of ``_encode.h`` in Python, for where the extension was not built. Tests hold the bytes equal."""
 
 from __future__ import annotations
 

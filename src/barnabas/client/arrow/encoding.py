@@ -2,7 +2,7 @@
 
 Keys choose the partition as Kafka's default partitioner does (murmur2); rows without a key stay with one partition
 until a batch of it is full, then go on to the next (KIP-480); a row's own partition comes before both. The encoder
-exists twice, in ``wire/_encode.h`` and in ``encoding_twin``; ``columns.NATIVE`` tells which is in force.
+exists twice, in ``_encode.h`` and in ``encoding_twin``; ``columns.NATIVE`` tells which is in force.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from barnabas.spark import columns, encoding_twin
-from barnabas.spark.encoding_twin import Rows
+from barnabas.client.arrow import columns, encoding_twin
+from barnabas.client.arrow.encoding_twin import Rows
 from barnabas.wire import batch as batches
 from barnabas.wire.compression import Codec, compress
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas.client.arrow import columns
+from barnabas.client.arrow.columns import read_columns
+from barnabas.client.arrow.encoding import BatchEncoder, EncodedBatch, RowRefused, rows_of
 from barnabas.client.wire.data import Fetched
 from barnabas.model.ids import TopicPartition
-from barnabas.spark import columns
-from barnabas.spark.columns import read_columns
-from barnabas.spark.encoding import BatchEncoder, EncodedBatch, RowRefused, rows_of
 from barnabas.wire import batch as batches
 from barnabas.wire.batch import read_header
 from barnabas.wire.compression import Codec

@@ -2,8 +2,8 @@
  *
  * A Collector takes batches in and gives its columns away at the end; an Encoder takes columns in and gives batches
  * away as they fill. No Python object is made for a record, and the GIL is free during a walk. What walks is in
- * _collect.h and _encode.h; this file is their Python side. The twins are spark/column_twin.py and
- * spark/encoding_twin.py.
+ * _collect.h and _encode.h; this file is their Python side. The twins are column_twin.py and
+ * encoding_twin.py.
  */
 #ifndef Py_GIL_DISABLED
 #define Py_LIMITED_API 0x030B0000
@@ -214,7 +214,7 @@ static PyType_Slot collector_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec collector_spec = {"barnabas.wire._columns.Collector", sizeof(collector_t), 0, Py_TPFLAGS_DEFAULT,
+static PyType_Spec collector_spec = {"barnabas.client.arrow._columns.Collector", sizeof(collector_t), 0, Py_TPFLAGS_DEFAULT,
                                      collector_slots};
 
 /* ---- the encoder ---- */
@@ -420,7 +420,7 @@ static PyType_Slot encoder_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec encoder_spec = {"barnabas.wire._columns.Encoder", sizeof(encoder_object_t), 0, Py_TPFLAGS_DEFAULT,
+static PyType_Spec encoder_spec = {"barnabas.client.arrow._columns.Encoder", sizeof(encoder_object_t), 0, Py_TPFLAGS_DEFAULT,
                                    encoder_slots};
 
 PyDoc_STRVAR(stamp_doc, "stamp(batch, attributes, producer_id, producer_epoch, base_sequence): writes them, and the "
@@ -469,7 +469,7 @@ static PyMethodDef functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyType_Spec memory_spec = {"barnabas.wire._columns.Memory", sizeof(memory_t), 0,
+static PyType_Spec memory_spec = {"barnabas.client.arrow._columns.Memory", sizeof(memory_t), 0,
                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, memory_slots};
 
 static int add_type(PyObject *module, PyType_Spec *spec)

@@ -6,12 +6,12 @@
 #ifndef BARNABAS_ENCODE_H
 #define BARNABAS_ENCODE_H
 
-#include "_bytes.h"
+#include "../../wire/_bytes.h"
 #include "_vectors.h"
 
 #define MAX_RECORD_BYTES (INT32_MAX / 2)
 
-/* The numbers are spark/encoding.py's Refusal. */
+/* The numbers are encoding.py's Refusal. */
 enum { ENCODED, NO_ROOM = -1, REFUSED_OFFSETS = 1, REFUSED_PARTITION, REFUSED_SIZE, REFUSED_HEADER_KEY,
        REFUSED_TIMESTAMP };
 

@@ -1,7 +1,7 @@
 """Fetched bytes to Arrow columns, with the schema of Spark's own Kafka source.
 
 The collector goes over plain batches natively and stops at those that need a look: compressed ones, and where there
-were aborted transactions all that belongs to one. It exists twice, in ``wire/_columns.c`` and in ``column_twin``;
+were aborted transactions all that belongs to one. It exists twice, in ``_columns.c`` and in ``column_twin``;
 NATIVE tells which is in force, and tests hold the two equal.
 """
 
@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
 
 import pyarrow as pa
 
+from barnabas.client.arrow import column_twin
 from barnabas.client.wire.data import Fetched
 from barnabas.client.wire.decoding import AbortedProducers
 from barnabas.client.wire.errors import ProtocolError
-from barnabas.spark import column_twin
 from barnabas.wire import batch as batches
 from barnabas.wire import records as records_of_batch
 from barnabas.wire.batch import BatchHeader, CorruptBatch, InvalidRecord, UnsupportedCodec, UnsupportedMagic
@@ -27,7 +27,7 @@ from barnabas.wire.walk import REASONS, Reason
 
 native_module: ModuleType | None
 try:
-    import barnabas.wire._columns as native_module  # type: ignore[no-redef]
+    import barnabas.client.arrow._columns as native_module  # type: ignore[no-redef]
 except ImportError:
     native_module = None
 

@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas.client.arrow import columns
+from barnabas.client.arrow.columns import ColumnsRead, arrow_schema, read_columns
 from barnabas.client.wire.data import Fetched
 from barnabas.client.wire.decoding import decode
 from barnabas.client.wire.errors import ProtocolError
 from barnabas.model.ids import TopicPartition
-from barnabas.spark import columns
-from barnabas.spark.columns import ColumnsRead, arrow_schema, read_columns
 from barnabas.wire import batch
 from barnabas.wire.batch import CorruptBatch, InvalidRecord, UnsupportedCodec, UnsupportedMagic
 from barnabas.wire.compression import Codec, DecompressionError
@@ -381,7 +381,7 @@ def test_the_schema_is_sparks() -> None:
 
 FAULTS_OF_A_SECOND_ROUND = """
 import resource
-from barnabas.spark.columns import keep_freed_memory
+from barnabas.client.arrow.columns import keep_freed_memory
 keep_freed_memory()
 bytearray(16 << 20)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
