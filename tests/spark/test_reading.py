@@ -11,16 +11,19 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from barnabas.client.arrow import ranges
+from barnabas.client.arrow.ranges import end_of_batches
 from barnabas.client.wire import BrokerError, BrokerUnavailable, Client, Connection, groups
 from barnabas.client.wire.admin import create_topic, delete_records, delete_topics
 from barnabas.client.wire.connection import Sent
+from barnabas.client.wire.data import OffsetRange
+from barnabas.client.wire.errors import DataLoss
 from barnabas.model.ids import TopicPartition, uuid_text
 from barnabas.spark import cluster, progress, reading
 from barnabas.spark.cluster import Cluster
 from barnabas.spark.options import SourceOptions, parse_source
-from barnabas.spark.planning import DataLoss, OffsetRange
 from barnabas.spark.progress import Publisher
-from barnabas.spark.reading import ReadSettings, end_of_batches, read_range
+from barnabas.spark.reading import ReadSettings, read_range
 from barnabas.testing import EmbeddedBroker
 from barnabas.wire import records
 from barnabas.wire.compression import Codec
@@ -30,7 +33,7 @@ from tests.spark.conftest import values, write
 @pytest.fixture
 def every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is small enough to be put together."""
-    monkeypatch.setattr(reading, "SMALLEST_BATCH_ROWS", 1)
+    monkeypatch.setattr(ranges, "SMALLEST_BATCH_ROWS", 1)
 
 
 @pytest.fixture(autouse=True)
@@ -84,7 +87,7 @@ def test_small_fetches_are_put_together(broker: EmbeddedBroker, client: Client, 
 def test_large_fetches_stay_as_they_are(
     broker: EmbeddedBroker, client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "SMALLEST_BATCH_BYTES", 500_000)
+    monkeypatch.setattr(ranges, "SMALLEST_BATCH_BYTES", 500_000)
     for _ in range(3):
         write(client, topic, [(None, bytes(90_000))] * 10)
     batches = list(read_range(wanted(client, topic, 0, 30), settings(broker, max__partition__fetch__bytes=1_000_000)))
@@ -95,7 +98,7 @@ def test_large_fetches_stay_as_they_are(
 def test_what_was_packed_very_tight_comes_in_pieces(
     broker: EmbeddedBroker, client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "LARGEST_BATCH_BYTES", 2_000_000)
+    monkeypatch.setattr(ranges, "LARGEST_BATCH_BYTES", 2_000_000)
     for _ in range(4):
         write(client, topic, [(None, bytes(1_000_000))] * 3, codec=Codec.ZSTD)
     batches = list(read_range(wanted(client, topic, 1, 11), settings(broker)))
@@ -108,8 +111,8 @@ def test_the_next_fetch_is_asked_for_before_the_last_is_used(
     broker: EmbeddedBroker, client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
-    ask_ahead = reading._Fetcher.ask_ahead
-    monkeypatch.setattr(reading._Fetcher, "ask_ahead", lambda self, at: (asked.append(at), ask_ahead(self, at))[1])
+    ask_ahead = ranges._Fetcher.ask_ahead
+    monkeypatch.setattr(ranges._Fetcher, "ask_ahead", lambda self, at: (asked.append(at), ask_ahead(self, at))[1])
     for _ in range(4):
         write(client, topic, values(10))
     batches = read_range(wanted(client, topic, 0, 40), settings(broker, max__partition__fetch__bytes=1))
@@ -146,17 +149,17 @@ def test_a_follower_is_read_from_where_the_leader_says_so(
 ) -> None:
     write(client, topic, values(5))
     nodes: list[int] = []
-    receive, node = reading._Fetcher._receive, reading._Fetcher._node
+    receive, node = ranges._Fetcher._receive, ranges._Fetcher._node
     leader = client.load([topic])[topic].partitions[0].leader
 
-    def send_away(self: reading._Fetcher, connection: Connection, sent: Sent) -> reading.Answer:
+    def send_away(self: ranges._Fetcher, connection: Connection, sent: Sent) -> ranges.Answer:
         answer = receive(self, connection, sent)
         if self._replica >= 0:
             return answer
-        return reading.Answer(answer.fetched._replace(records=memoryview(b"")), leader)
+        return ranges.Answer(answer.fetched._replace(records=memoryview(b"")), leader)
 
-    monkeypatch.setattr(reading._Fetcher, "_receive", send_away)
-    monkeypatch.setattr(reading._Fetcher, "_node", lambda self: (nodes.append(self._replica), node(self))[1])
+    monkeypatch.setattr(ranges._Fetcher, "_receive", send_away)
+    monkeypatch.setattr(ranges._Fetcher, "_node", lambda self: (nodes.append(self._replica), node(self))[1])
     assert offsets(read_range(wanted(client, topic, 0, 5), settings(broker, client__rack="a"))) == list(range(5))
     assert nodes == [-1, leader]
 

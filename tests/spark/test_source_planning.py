@@ -14,8 +14,8 @@ import pytest
 
 from barnabas.client.wire import BrokerError, Client, groups
 from barnabas.client.wire.admin import create_partitions, create_topic, delete_records, delete_topics
+from barnabas.client.wire.errors import DataLoss
 from barnabas.model.ids import TopicPartition
-from barnabas.spark.planning import DataLoss
 from barnabas.testing import EmbeddedBroker
 from tests.spark.conftest import values, write
 

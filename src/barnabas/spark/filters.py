@@ -14,7 +14,7 @@ from typing import NamedTuple
 from pyspark.sql import datasource as spark_filters
 from pyspark.sql.datasource import Filter
 
-from barnabas.spark.planning import OffsetRange
+from barnabas.client.wire.data import OffsetRange
 
 COLUMNS = frozenset({"topic", "partition", "offset", "timestamp"})
 

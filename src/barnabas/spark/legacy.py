@@ -14,9 +14,10 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
+from barnabas.client.wire.data import OffsetRange
 from barnabas.spark import planning
 from barnabas.spark.offsets import Position, from_json, to_json
-from barnabas.spark.planning import OffsetRange, View
+from barnabas.spark.planning import View
 from barnabas.spark.source import BaseStreamReader, tell_losses
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from barnabas.client.wire.data import OffsetRange
 from barnabas.model.ids import TopicPartition
 from barnabas.spark.client_settings import SparkOptionError
 from barnabas.spark.offsets import Position
@@ -21,29 +22,12 @@ there one task per partition keeps the order of a partition's records up to the 
 HINT = "set failOnDataLoss to false to go on with what there is"
 
 
-class DataLoss(Exception):
-    """Records that should be read are not there any more, and failOnDataLoss says that this is not to pass."""
-
-
 class View(NamedTuple):
     """What a cluster holds of the partitions that are read."""
 
     topic_ids: dict[str, str]
     earliest: dict[TopicPartition, int]
     latest: dict[TopicPartition, int]
-
-
-class OffsetRange(NamedTuple):
-    """start <= offset < stop of a partition."""
-
-    partition: TopicPartition
-    start: int
-    stop: int
-    topic_id: str = ""
-
-    @property
-    def size(self) -> int:
-        return self.stop - self.start
 
 
 class Limits(NamedTuple):

@@ -28,11 +28,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from barnabas.client.wire.data import OffsetRange
+from barnabas.client.wire.errors import DataLoss
 from barnabas.spark import planning
 from barnabas.spark.cluster import Cluster
 from barnabas.spark.offsets import Position, from_json, to_json
 from barnabas.spark.options import SourceOptions, SparkOptionError, parse_source
-from barnabas.spark.planning import HINT, DataLoss, OffsetRange, View
+from barnabas.spark.planning import HINT, View
 from barnabas.spark.progress import Publisher
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # PySpark's own, of pandas
     from pyspark.sql import datasource as spark
 
+from barnabas.client.wire.data import OffsetRange
 from barnabas.model.ids import TopicPartition
 from barnabas.spark.filters import earliest_time_ms, narrowed, understand
-from barnabas.spark.planning import OffsetRange
 
 RANGES = [OffsetRange(TopicPartition(topic, number), 10, 20) for topic in ("orders", "payments") for number in (0, 1)]
 

@@ -7,11 +7,12 @@ import random
 
 import pytest
 
+from barnabas.client.wire.data import OffsetRange
 from barnabas.model.ids import TopicPartition
 from barnabas.spark import planning
 from barnabas.spark.client_settings import SparkOptionError
 from barnabas.spark.offsets import Position, from_json, to_json
-from barnabas.spark.planning import OffsetRange, View
+from barnabas.spark.planning import View
 
 A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2)
 

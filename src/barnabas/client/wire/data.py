@@ -34,6 +34,20 @@ class Fetched(NamedTuple):
     """(producer id, first offset) of aborted transactions, for read_committed."""
 
 
+class OffsetRange(NamedTuple):
+    """start <= offset < stop of a partition."""
+
+    partition: TopicPartition
+    start: int
+    stop: int
+    topic_id: str = ""
+    """Empty where the broker knows no topic ids."""
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+
 class Produced(NamedTuple):
     base_offset: int
     """-1 with acks 0: unknown."""
@@ -134,11 +148,12 @@ def _receive_fetch(
         name = names.get(topic.topic_id) if sent.version > LAST_VERSION_BY_NAME else topic.topic
         if name is None:
             raise ProtocolError(f"{connection.address} answered for a topic that was not asked for")
-        found += [_fetched(TopicPartition(name, data.partition_index), data) for data in topic.partitions]
+        found += [fetched_of(TopicPartition(name, data.partition_index), data) for data in topic.partitions]
     return found
 
 
-def _fetched(partition: TopicPartition, data: fetch_api.PartitionData) -> Fetched:
+def fetched_of(partition: TopicPartition, data: fetch_api.PartitionData) -> Fetched:
+    """One partition of a fetch response."""
     records = data.records
     view = memoryview(records) if isinstance(records, (bytes, bytearray, memoryview)) else memoryview(b"")
     aborted = tuple((item.producer_id, item.first_offset) for item in data.aborted_transactions or ())

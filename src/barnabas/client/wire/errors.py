@@ -26,6 +26,10 @@ class UnsupportedApi(ClientError):
     """The broker and this client have no version of an API in common."""
 
 
+class DataLoss(Exception):
+    """Records that should be read are not there any more: deleted by retention, truncated, or gone with their topic."""
+
+
 class BrokerError(ApiError):
     """A broker answered with an error code. ``subject`` is what was asked about: a topic, a partition."""
 
