@@ -117,7 +117,7 @@ def killing(marker: Path) -> Any:
 
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
 def test_a_killed_worker_costs_no_row(archive: Archive) -> None:
-    table_format = "parquet"  # the one whose folder is read by all kinds of readers
+    table_format = "delta"
     archive.fill(200)
     rows = archive.rows()
     torn = rows.mapInArrow(killing(archive.path / "killed"), rows.schema)

@@ -42,10 +42,12 @@ def period_options(command: Any) -> Any:
 Examples:
   barnabas pipeline archive orders --to delta:/data/orders
   barnabas pipeline archive orders --to iceberg:/warehouse#sales.orders --follow
-  barnabas pipeline archive clicks --to parquet:/data/clicks --table-option 'partitionBy=day(timestamp)'
+  barnabas pipeline archive orders --to delta:/data/orders --table-option 'partitionBy=day(timestamp)'
+  barnabas pipeline archive clicks --to parquet:/data/clicks --table-option partitionBy=partition
 
-{TABLE} Each batch is one commit, which carries the offsets it holds: run again, killed at any moment, or with its
-checkpoint thrown away, the job adds what is missing and nothing twice.
+{TABLE} Each batch is one commit: run again, or killed at any moment, the job adds what is missing and nothing twice.
+Commits of Delta and Iceberg carry the offsets they hold, so this is true with a new checkpoint as well. A Parquet folder
+is written by Spark's own sink and needs the checkpoint that it was begun with.
 """
 )
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")

@@ -91,10 +91,10 @@ def archive(
     with _sentences():
         from barnabas.spark.jobs import archive as job  # noqa: PLC0415 - needs Spark
         from barnabas.spark.jobs.naming import table_options  # noqa: PLC0415
-        from barnabas.spark.tables.opening import open_table  # noqa: PLC0415
+        from barnabas.spark.tables.opening import open_readable  # noqa: PLC0415
 
         options = table_options(table, table_given)
-        open_table(options).close()  # reports wrong options before Spark starts
+        open_readable(options).close()  # what is wrong with them is told before Spark starts
         for topic in topics:
             _check_there(bootstrap, topic)
 
@@ -150,13 +150,13 @@ def verify(
         from barnabas.client.wire import Client  # noqa: PLC0415 - keeps --help fast
         from barnabas.spark import verify as job  # noqa: PLC0415
         from barnabas.spark.jobs.naming import table_options  # noqa: PLC0415
-        from barnabas.spark.tables.opening import open_table  # noqa: PLC0415
+        from barnabas.spark.tables.opening import open_readable  # noqa: PLC0415
 
         def tell(done: Progress) -> None:
             if sys.stderr.isatty():
                 click.echo(f"\r{done.partition}: {done.done:,} of {done.total:,} offsets", err=True, nl=False)
 
-        with open_table(table_options(table, table_given)) as opened:
+        with open_readable(table_options(table, table_given)) as opened:
             if not opened.exists():
                 raise click.ClickException(f"there is no table at {table}")
             if offline:
@@ -210,7 +210,7 @@ def replay(
         from barnabas.spark.jobs import rows  # noqa: PLC0415
         from barnabas.spark.jobs.naming import is_table, table_options  # noqa: PLC0415
         from barnabas.spark.options import parse_sink  # noqa: PLC0415
-        from barnabas.spark.tables.opening import open_table  # noqa: PLC0415
+        from barnabas.spark.tables.opening import open_readable  # noqa: PLC0415
 
         period = rows.Period(since, until)
         given = {
@@ -224,7 +224,7 @@ def replay(
         with Client(bootstrap) as client:
             client.topic(to)  # told before anything is read
             if is_table(source):
-                table = open_table(table_options(source, table_given))
+                table = open_readable(table_options(source, table_given))
                 bounds = _begin_at(rows.bounds_of_table(table, topic), offsets)
                 pieces = rows.of_table(table, bounds, period)
             else:
@@ -389,14 +389,14 @@ def compare(
     with _sentences():
         from barnabas.spark.jobs import compare as job  # noqa: PLC0415 - needs Spark
         from barnabas.spark.jobs.naming import is_table, table_options  # noqa: PLC0415
-        from barnabas.spark.tables.opening import open_table  # noqa: PLC0415
+        from barnabas.spark.tables.opening import open_readable  # noqa: PLC0415
 
         if is_table(left):
             raise click.UsageError("LEFT is a topic: a table can stand on the right")
         _check_there(bootstrap, left)
         options = table_options(right, table_given) if is_table(right) else None
         if options is not None:
-            open_table(options).close()
+            open_readable(options).close()
             if since is not None or until is not None:
                 raise click.UsageError("--since and --until are for two topics: a table is compared as far as it goes")
         else:

@@ -22,12 +22,12 @@ from barnabas.model.errors import ErrorCode
 from barnabas.model.ids import ZERO_UUID, TopicPartition, uuid_text
 from barnabas.spark.tables import checksum as checksums
 from barnabas.spark.tables import runs
-from barnabas.spark.tables.base import Table
 from barnabas.spark.tables.checksum import HASHED_COLUMNS, Checksum
 from barnabas.spark.tables.errors import TableError
 from barnabas.spark.tables.expressions import Rows
 from barnabas.spark.tables.gaps import classify
 from barnabas.spark.tables.intervals import Interval, Intervals
+from barnabas.spark.tables.readable import Readable
 from barnabas.spark.tables.runs import Runs
 from barnabas.spark.tables.schema import TRACKED, has_offsets
 from barnabas.spark.tables.state import EXPLAINED, Gap
@@ -117,7 +117,7 @@ def _row(item: PartitionReport) -> tuple[str, ...]:
 
 
 def verify(
-    table: Table,
+    table: Readable,
     client: Client | None,
     topic: str,
     ranges: Mapping[int, tuple[int, int]] | None = None,
@@ -149,6 +149,11 @@ def verify(
             report.notes.append(
                 "the topic was created again: rows of the deleted topic are in the table with the same offsets"
             )
+        if not (table.records_offsets or whole_topic or ranges):
+            report.notes.append(
+                "Parquet files do not record which offsets were read: nothing is said of records before the first row "
+                "and after the last, unless the whole topic is asked for"
+            )
         if len(applications) > 1:
             names = ", ".join(name or "one without applicationId" for name in applications)
             report.notes.append(f"several applications wrote rows ({names}): a record may have a row of each")
@@ -157,7 +162,7 @@ def verify(
 
 
 def _bounds_of_topic(
-    table: Table, client: Client | None, topic: str
+    table: Readable, client: Client | None, topic: str
 ) -> tuple[dict[TopicPartition, Bounds], str | None]:
     if client is None:
         return {}, None
@@ -201,7 +206,7 @@ def _wanted(
     return found
 
 
-def _recorded_gaps(table: Table, topic: str) -> dict[TopicPartition, list[Gap]]:
+def _recorded_gaps(table: Readable, topic: str) -> dict[TopicPartition, list[Gap]]:
     found: dict[TopicPartition, list[Gap]] = {}
     for commit in table.commits():
         for item in commit.ranges:
@@ -223,7 +228,7 @@ class _Check:
 
     def __init__(
         self,
-        table: Table,
+        table: Readable,
         client: Client | None,
         partition: TopicPartition,
         intervals: Intervals,
@@ -376,7 +381,7 @@ class _Check:
             )
         if report.compacted_since:
             count = report.compacted_since
-            report.notes.append(f"{count:,} records were compacted away in the topic since: the commits vouch for them")
+            report.notes.append(f"{count:,} records were compacted away in the topic since they were archived")
         if report.compared_from > report.start:
             why = "is not there to compare with" if now is None else f"begins at {now.log_start_offset:,}"
             what = f"{report.start:,} to {report.compared_from:,}"

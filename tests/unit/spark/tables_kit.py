@@ -24,7 +24,7 @@ from barnabas.spark.tables.opening import open_table
 from barnabas.spark.tables.schema import for_format
 from barnabas.spark.tables.writing import TaskName, WriteJob, write_files
 
-FORMATS = ("delta", "iceberg", "parquet")
+FORMATS = ("delta", "iceberg")
 DAY_US = 24 * 3600 * 1_000_000
 TIME_US = 1_700_000_000_000_000
 NO_BROKER = Topics({})
@@ -127,7 +127,7 @@ def crash_at(table: Table, name: str, count: int = 1) -> None:
 
 def age_files(path: Path) -> None:
     """Data files look as if they were written long ago."""
-    for file in [*path.rglob("*.parquet"), *path.rglob("*.tmp")]:
+    for file in path.rglob("*.parquet"):
         os.utime(file, (1, 1))
 
 
@@ -143,16 +143,12 @@ def read_by_others(table: Table, path: Path) -> dict[str, list[int]]:
         other = deltalake.DeltaTable(folder)
         found["deltalake"] = other.to_pyarrow_table()["offset"].to_pylist()
         files = other.file_uris()
-    elif table.format == "iceberg":
+    else:
         uri = f"sqlite:///{folder}/catalog.db"
         with load_catalog("default", type="sql", uri=uri, warehouse=f"file://{folder}") as catalog:
             scan = catalog.load_table("shop.orders").scan()
             found["pyiceberg"] = scan.to_arrow()["offset"].to_pylist()
             files = [task.file.file_path.removeprefix("file://") for task in scan.plan_files()]
-    else:
-        files = table.files()
-        found["pyarrow on the folder"] = pq.read_table(folder)["offset"].to_pylist()
-        found["duckdb on the folder"] = _by_duckdb(f"{folder}/**/*.parquet")
     if files:
         parts = [pq.ParquetFile(file).read(["offset"]) for file in files]
         found["pyarrow"] = pa.concat_tables(parts)["offset"].to_pylist()
@@ -160,5 +156,5 @@ def read_by_others(table: Table, path: Path) -> dict[str, list[int]]:
     return {name: sorted(offsets) for name, offsets in found.items()}
 
 
-def _by_duckdb(files: str | list[str]) -> list[int]:
+def _by_duckdb(files: list[str]) -> list[int]:
     return [row[0] for row in duckdb.read_parquet(files).select('"offset"').fetchall()]

@@ -1,4 +1,4 @@
-"""Tables of all three formats: every batch once, whatever happens, and the same rows for readers of every kind."""
+"""Tables of both formats: every batch once, whatever happens, and the same rows for readers of every kind."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
-import duckdb
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import load_catalog
 
@@ -205,13 +203,7 @@ def test_partitions_by_column_and_day(table_format: str, tmp_path: Path) -> None
         pass
 
 
-def test_folders_of_plain_parquet_and_delta_are_columns_to_other_readers(tmp_path: Path) -> None:
-    with made("parquet", tmp_path, partitionBy="topic,day(timestamp)") as table:
-        commit(table, [rows(range(5), topic="a b/c")], number=0)
-        found = pq.read_table(str(tmp_path / "table"))
-        assert found["topic"].to_pylist() == ["a b/c"] * 5
-        other = duckdb.read_parquet(f"{tmp_path}/table/**/*.parquet", hive_partitioning=True)
-        assert other.select("topic").distinct().fetchall() == [("a b/c",)]
+def test_partitions_of_delta_are_columns_to_other_readers(tmp_path: Path) -> None:
     with made("delta", tmp_path / "d", partitionBy="topic,day(timestamp)") as table:
         commit(table, [rows(range(5), topic="a b/c")], number=0)
         read = deltalake.DeltaTable(str(tmp_path / "d" / "table")).to_pyarrow_table()
@@ -369,13 +361,6 @@ def test_rows_without_offsets_are_guarded_by_numbers_alone(table_format: str, tm
 def test_a_folder_that_takes_nothing_is_an_error_before_any_row(table_format: str, tmp_path: Path) -> None:
     (tmp_path / "table").write_text("in the way")
     with pytest.raises(NotWritable, match=r"the folder of the table \S+ is not writable"), made(table_format, tmp_path):
-        pass
-
-
-def test_a_folder_with_strange_files_is_no_plain_table(tmp_path: Path) -> None:
-    (tmp_path / "table").mkdir()
-    (tmp_path / "table" / "old.parquet").write_bytes(b"")
-    with pytest.raises(TableError, match=r"has no manifest, but holds old\.parquet"), made("parquet", tmp_path):
         pass
 
 

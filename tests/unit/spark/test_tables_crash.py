@@ -7,13 +7,9 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from barnabas.model.ids import TopicPartition
-from barnabas.spark.tables import storage
-from barnabas.spark.tables.files import Place
 from tests.unit.spark.tables_kit import (
     FORMATS,
     Crash,
@@ -21,7 +17,6 @@ from tests.unit.spark.tables_kit import (
     crash_at,
     made,
     offsets_in,
-    opened,
     read_by_others,
     rows,
 )
@@ -32,7 +27,6 @@ ORDERS = TopicPartition("orders", 0)
 CRASHES = {
     "delta": [("decided", 1), ("committed", 1)],
     "iceberg": [("decided", 1), ("staged", 1), ("committed", 1)],
-    "parquet": [("decided", 1), ("logged", 1), ("moved", 1), ("moved", 2), ("applied", 1), ("committed", 1)],
 }
 
 
@@ -56,32 +50,6 @@ def test_killed_at_any_step_the_batch_is_there_once(
         assert offsets_in(table) == list(range(250))
         for reader, offsets in read_by_others(table, tmp_path).items():
             assert offsets == list(range(250)), reader
-
-
-@pytest.mark.parametrize("step", ["logged", "moved", "applied"])
-def test_a_cut_off_commit_is_finished_by_whoever_opens_the_table_next(tmp_path: Path, step: str) -> None:
-    with made("parquet", tmp_path) as table:
-        crash_at(table, step)
-        with pytest.raises(Crash):
-            commit(table, [rows(range(60)), rows(range(60, 100))], number=0)
-    with opened("parquet", tmp_path) as table:
-        assert len(table.files()) == 2
-        assert read_by_others(table, tmp_path)["pyarrow on the folder"] == list(range(100))
-        assert offsets_in(table) == list(range(100))
-
-
-@pytest.mark.parametrize("step", ["logged", "moved", "applied"])
-def test_a_cut_off_compaction_is_finished_too(tmp_path: Path, step: str) -> None:
-    with made("parquet", tmp_path) as table:
-        for number in range(4):
-            commit(table, [rows(range(number * 10, number * 10 + 10))], number=number)
-        crash_at(table, step)
-        with pytest.raises(Crash):
-            table.compact()
-    with made("parquet", tmp_path) as table:
-        found = read_by_others(table, tmp_path)
-        assert {tuple(offsets) for offsets in found.values()} == {tuple(range(40))}
-        assert len(table.files()) == 1
 
 
 @pytest.mark.parametrize("table_format", FORMATS)
@@ -124,38 +92,3 @@ def test_committers_at_the_same_time_all_get_through_and_lose_nothing(table_form
         assert offsets_in(table) == list(range(ends))
         total = table.state().total()[ORDERS]
         assert [(item.start, item.end, item.rows, item.dense) for item in total] == [(0, ends, ends, True)]
-
-
-def test_a_reader_who_may_not_write_sees_a_cut_off_commit_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with made("parquet", tmp_path) as table:
-        crash_at(table, "moved")
-        with pytest.raises(Crash):
-            commit(table, [rows(range(60)), rows(range(60, 100))], number=0)
-
-    def refuse(*_: object) -> bool:
-        raise PermissionError("read-only")
-
-    monkeypatch.setattr(storage, "move", refuse)
-    with opened("parquet", tmp_path) as table:
-        assert offsets_in(table) == list(range(100))
-        assert pa.concat_tables(map(pq.read_table, table.files())).num_rows == 100
-
-
-@pytest.mark.parametrize("step", ["logged", "moved", "applied", "committed"])
-def test_a_plain_table_on_a_file_system_without_links(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
-    """The way that object stores go, here on a local folder."""
-    monkeypatch.setattr(Place, "is_local", property(lambda _: False))
-    with made("parquet", tmp_path) as table:
-        commit(table, [rows(range(10))], number=0)
-        crash_at(table, step)
-        with pytest.raises(Crash):
-            commit(table, [rows(range(10, 20)), rows(range(20, 30))], number=1)
-    with made("parquet", tmp_path) as table:
-        commit(table, [rows(range(10, 30))], number=1)
-        table.compact()
-        table.expire()
-        assert {tuple(offsets) for offsets in read_by_others(table, tmp_path).values()} == {tuple(range(30))}

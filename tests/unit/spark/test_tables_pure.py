@@ -348,7 +348,8 @@ def test_rows_take_the_shape_of_the_table() -> None:
 @pytest.mark.parametrize(
     ("given_options", "reason"),
     [
-        ({"tableFormat": "orc"}, "tableFormat is 'orc': delta, iceberg, parquet are right"),
+        ({"tableFormat": "orc"}, "tableFormat is 'orc': delta, iceberg are right"),
+        ({"tableFormat": "parquet", "path": "/x"}, r"Spark writes plain Parquet itself, with format\('parquet'\)"),
         ({}, "path is missing: the folder of the delta table"),
         ({"path": "/x", "partitionedBy": "topic"}, r"partitionedBy is no option of the table sink: partitionBy\?"),
         ({"path": "/x", "colour": "red"}, "colour is no option of the table sink: known are tableFormat, path"),
@@ -376,7 +377,6 @@ def test_options_by_default_and_by_any_case() -> None:
     found = parse({"TABLEFORMAT": "Delta", "Path": "/x", "checkpointLocation": "/c", "targetfilesize": "1 MB"})
     assert (found.format, found.path, found.target_bytes, found.compression) == ("delta", "/x", 1 << 20, "zstd")
     assert (found.compact_every, found.expire_after_s, found.partition_by) == (100, 7 * 86400, None)
-    assert parse({"tableFormat": "parquet", "path": "/x"}).compact_every == 0
     catalog = parse({"tableFormat": "iceberg", "table": "a.b", "catalog.type": "rest", "catalog.uri": "http://c"})
     assert catalog.catalog == {"type": "rest", "uri": "http://c"}
     assert replace(found, path="/y") != found

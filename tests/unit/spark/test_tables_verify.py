@@ -82,8 +82,8 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Table]:
 
 
 @pytest.fixture
-def plain(tmp_path: Path) -> Iterator[Table]:
-    with made("parquet", tmp_path) as found:
+def iceberg(tmp_path: Path) -> Iterator[Table]:
+    with made("iceberg", tmp_path) as found:
         yield found
 
 
@@ -139,11 +139,11 @@ def damage(table: Table, change: Callable[[pa.Table], pa.Table]) -> None:
     pq.write_table(changed, path)
 
 
-def test_faults_are_named(plain: Table, client: Client, topic: str, topics: Topics) -> None:
+def test_faults_are_named(iceberg: Table, client: Client, topic: str, topics: Topics) -> None:
     fill(client, topic, 200)
-    archive(plain, client, topic, topics, [200])
-    damage(plain, lambda found: pa.concat_tables([found.slice(0, 50), found.slice(55), found.slice(60, 2)]))
-    report = verify(plain, client, topic)
+    archive(iceberg, client, topic, topics, [200])
+    damage(iceberg, lambda found: pa.concat_tables([found.slice(0, 50), found.slice(55), found.slice(60, 2)]))
+    report = verify(iceberg, client, topic)
     (problem,) = report.partitions
     assert (problem.missing, problem.duplicates, problem.rows) == (5, 2, 197)
     assert report.problems == [
@@ -154,21 +154,21 @@ def test_faults_are_named(plain: Table, client: Client, topic: str, topics: Topi
     assert not report.ok
 
 
-def test_other_contents_are_noticed(plain: Table, client: Client, topic: str, topics: Topics) -> None:
+def test_other_contents_are_noticed(iceberg: Table, client: Client, topic: str, topics: Topics) -> None:
     fill(client, topic, 200)
-    archive(plain, client, topic, topics, [200])
+    archive(iceberg, client, topic, topics, [200])
 
     def change(found: pa.Table) -> pa.Table:
         values = found["value"].to_pylist()
         values[7] = values[7] + b"!"
         return found.set_column(found.schema.get_field_index("value"), "value", pa.array(values, pa.binary()))
 
-    damage(plain, change)
-    assert verify(plain, client, topic).problems == [
+    damage(iceberg, change)
+    assert verify(iceberg, client, topic).problems == [
         f"{topic}-0: offsets 0 to 200 do not have the contents that the topic has",
         f"{topic}-0: offsets 0 to 200 do not have the contents that were committed",
     ]
-    assert verify(plain, None, topic).problems == [
+    assert verify(iceberg, None, topic).problems == [
         f"{topic}-0: offsets 0 to 200 do not have the contents that were committed"
     ]
 
@@ -303,7 +303,7 @@ def test_columns_that_were_changed_are_said_not_to_be_compared(
     fill(client, topic, 20)
     batch = read(client, topic, 0, 20)
     plain = batch.drop_columns(["value", "key"])
-    with made("parquet", tmp_path, plain.schema) as table:
+    with made("delta", tmp_path, plain.schema) as table:
         commit(table, [plain], number=0, topics=topics)
         report = verify(table, client, topic)
         assert report.ok, report.problems

@@ -12,10 +12,14 @@ from pyspark.errors import PySparkException, StreamingQueryException
 
 from barnabas.spark.lag import lag_of
 from barnabas.spark.pipelines.definitions import plain
+from barnabas.spark.tables.files import names, open_place
+from barnabas.spark.tables.folder import COMPACT, SINK_LOG
+from barnabas.spark.tables.options import PARQUET
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 POLL_S = 1
 BATCH_PATIENCE_S = 3.0
@@ -32,7 +36,7 @@ class Archive:
     topics: tuple[str, ...]
     servers: str
     table: Mapping[str, str]
-    """Options of the table sink."""
+    """Options of the table sink, or of a Parquet folder."""
     checkpoint: str
     follow: bool = False
     """Go on with what comes, until stopped."""
@@ -114,11 +118,43 @@ def start(spark: SparkSession, job: Archive) -> StreamingQuery:
         **job.source,
     }
     rows = spark.readStream.format("barnabas").options(**options).load()
-    writer = rows.writeStream.format("barnabas").options(**{"kafka.bootstrap.servers": job.servers, **job.table})
+    writer = (_to_folder if job.table["tableFormat"] == PARQUET else _to_table)(rows, job)
     writer = writer.option("checkpointLocation", job.checkpoint)
     if job.follow:
         return writer.trigger(processingTime=f"{job.every_s} seconds").start()
     return writer.trigger(availableNow=True).start()
+
+
+def _to_table(rows: DataFrame, job: Archive) -> DataStreamWriter:
+    return rows.writeStream.format("barnabas").options(**{"kafka.bootstrap.servers": job.servers, **job.table})
+
+
+def _to_folder(rows: DataFrame, job: Archive) -> DataStreamWriter:
+    """Spark's own file sink: its log makes each batch count once. Raises JobFailed."""
+    given = {name.lower(): value for name, value in job.table.items()}
+    _check_numbering(given["path"], job.checkpoint)
+    writer = rows.writeStream.format("parquet").option("path", given["path"])
+    if "compression" in given:
+        writer = writer.option("compression", given["compression"])
+    if "partitionby" in given:
+        columns = [name.strip() for name in given["partitionby"].split(",")]
+        if unknown := [name for name in columns if name not in rows.columns]:
+            raise JobFailed(f"partitionBy names {unknown[0]}: {', '.join(rows.columns)} are the columns")
+        writer = writer.partitionBy(*columns)
+    return writer
+
+
+def _check_numbering(folder: str, checkpoint: str) -> None:
+    """Spark's sink skips batches whose numbers are in its log. Under another checkpoint, those are other batches."""
+    written, planned = (
+        max((int(name.removesuffix(COMPACT)) for name in found if name.removesuffix(COMPACT).isdigit()), default=-1)
+        for found in (names(open_place(folder), SINK_LOG), names(open_place(checkpoint), "offsets"))
+    )
+    if written > planned:
+        raise JobFailed(
+            f"the folder {folder} was written with another checkpoint than {checkpoint}: Spark would leave out batches "
+            "whose numbers it has already; name that checkpoint, or write to another folder"
+        )
 
 
 def reason_of(error: Exception) -> str:

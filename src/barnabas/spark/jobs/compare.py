@@ -10,7 +10,7 @@ from pyspark.sql import functions as f
 
 from barnabas.spark.jobs.rows import WINDOW_OFFSETS, bounds_of_table
 from barnabas.spark.tables.expressions import Rows
-from barnabas.spark.tables.opening import open_table
+from barnabas.spark.tables.opening import open_readable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -58,7 +58,7 @@ def topic(spark: SparkSession, source: Mapping[str, str]) -> DataFrame:
 
 def table(spark: SparkSession, options: Mapping[str, str], name: str) -> DataFrame:
     """The rows that a table has of a topic, read by the executors piece by piece."""
-    with open_table(options) as opened:
+    with open_readable(options) as opened:
         bounds = bounds_of_table(opened, name)
     pieces = [
         (partition.topic, partition.partition, start, min(start + WINDOW_OFFSETS, end))
@@ -69,7 +69,7 @@ def table(spark: SparkSession, options: Mapping[str, str], name: str) -> DataFra
     given = dict(options)
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with open_table(given) as opened:
+        with open_readable(given) as opened:
             for batch in batches:
                 for piece in batch.to_pylist():
                     rows = Rows(piece["topic"], piece["partition"], piece["start"], piece["end"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from barnabas.spark.client_settings import SparkOptionError
-from barnabas.spark.tables.options import FORMATS
+from barnabas.spark.tables.options import FORMATS, PARQUET
 
 FORMS = "delta:/data/orders, parquet:/data/orders or iceberg:/warehouse#sales.orders"
 
@@ -16,9 +16,9 @@ def is_table(name: str) -> bool:
 
 
 def table_options(name: str, given: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The options that the table sink takes, from ``FORMAT:PLACE``. Raises SparkOptionError."""
+    """The options of the table or Parquet folder, from ``FORMAT:PLACE``. Raises SparkOptionError."""
     form, colon, place = name.partition(":")
-    if not colon or form not in FORMATS or not place:
+    if not colon or form not in (*FORMATS, PARQUET) or not place:
         raise SparkOptionError(f"{name!r} names no table: {FORMS} do")
     options = {"tableFormat": form}
     if form == "iceberg":

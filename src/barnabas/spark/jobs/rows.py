@@ -13,9 +13,9 @@ from barnabas.client.wire import Client
 from barnabas.client.wire.admin import EARLIEST, LATEST, list_offsets
 from barnabas.client.wire.data import FetchLimits, fetch
 from barnabas.model.ids import TopicPartition
-from barnabas.spark.tables.base import Table
 from barnabas.spark.tables.errors import TableError
 from barnabas.spark.tables.expressions import Rows
+from barnabas.spark.tables.readable import Readable
 from barnabas.spark.tables.schema import TRACKED, has_offsets
 
 WINDOW_OFFSETS = 200_000
@@ -77,7 +77,7 @@ def bounds_of_topic(client: Client, topic: str, period: Period) -> dict[TopicPar
     return {partition: (start, end) for partition, (start, end) in found.items() if start < end}
 
 
-def of_table(table: Table, bounds: Bounds, period: Period) -> Iterator[Piece]:
+def of_table(table: Readable, bounds: Bounds, period: Period) -> Iterator[Piece]:
     columns = [name for name in ("key", "value", "headers", *TRACKED, "timestamp") if name in table.schema().names]
     at = {partition: start for partition, (start, _) in bounds.items()}
     since_us = None if period.since_ms is None else period.since_ms * 1000
@@ -95,7 +95,7 @@ def of_table(table: Table, bounds: Bounds, period: Period) -> Iterator[Piece]:
         at = {partition: offset for partition, offset in at.items() if offset < bounds[partition][1]}
 
 
-def bounds_of_table(table: Table, topic: str | None) -> dict[TopicPartition, tuple[int, int]]:
+def bounds_of_table(table: Readable, topic: str | None) -> dict[TopicPartition, tuple[int, int]]:
     """Of what the table has of a topic, or of all its topics. Raises TableError."""
     if not has_offsets(table.schema()):
         raise TableError(f"the table {table.name} lacks one of the columns {', '.join(TRACKED)}: it has no order")
@@ -105,6 +105,6 @@ def bounds_of_table(table: Table, topic: str | None) -> dict[TopicPartition, tup
     return {key: (min(i.start for i in found), max(i.end for i in found)) for key, found in sorted(covered.items())}
 
 
-def _read_schema(table: Table, columns: list[str]) -> pa.Schema | None:
+def _read_schema(table: Readable, columns: list[str]) -> pa.Schema | None:
     first = next(iter(table.read(columns, Rows(start=-1, end=0))), None)
     return first.schema if first is not None else pa.schema([table.schema().field(name) for name in columns])

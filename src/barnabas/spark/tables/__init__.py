@@ -1,1 +1,1 @@
-"""Topics as tables: Delta, Iceberg and plain Parquet, each batch exactly once, for readers of every kind."""
+"""Topics as tables: Delta and Iceberg, each batch exactly once, for readers of every kind."""

@@ -11,11 +11,11 @@ from __future__ import annotations
 import random
 import time
 import uuid
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -38,18 +38,18 @@ from barnabas.spark.tables.committing import (
     state_after,
 )
 from barnabas.spark.tables.errors import Conflict, FilesLost, TableError, TooManyConflicts, TopicRecreated
-from barnabas.spark.tables.expressions import ALL_ROWS, Rows
-from barnabas.spark.tables.files import DataFile, Place, open_place
+from barnabas.spark.tables.expressions import Rows
+from barnabas.spark.tables.files import DataFile, Place, check_writable, open_place
 from barnabas.spark.tables.gaps import Topics, without_recreated
 from barnabas.spark.tables.intervals import Coverage, Interval
 from barnabas.spark.tables.options import TableOptions
 from barnabas.spark.tables.partitioning import PartitionField, check_fields
+from barnabas.spark.tables.readable import Readable
 from barnabas.spark.tables.runs import Runs
 from barnabas.spark.tables.schema import TRACKED, has_offsets, merge
-from barnabas.spark.tables.state import NOBODY, Gap, Range, TableState
-from barnabas.spark.tables.storage import check_writable
+from barnabas.spark.tables.state import Gap, Range, TableState
 from barnabas.spark.tables.trimming import without_offsets
-from barnabas.spark.tables.writing import TaskName, WriteJob, discard_files, grouped, offsets_of
+from barnabas.spark.tables.writing import TaskName, WriteJob, discard_files, offsets_of
 
 MAX_ATTEMPTS = 50
 MAX_BACKOFF_S = 1.0
@@ -62,16 +62,6 @@ class Snapshot(NamedTuple):
     state: TableState
     token: Any
     """What the format needs to see whether anybody committed since."""
-
-
-class CommitInfo(NamedTuple):
-    version: str
-    timestamp_ms: int
-    operation: str
-    application: str | None
-    batch: int | None
-    rows: int | None
-    ranges: tuple[Range, ...]
 
 
 class Compacted(NamedTuple):
@@ -100,13 +90,11 @@ def no_step(_name: str) -> None:
     return
 
 
-class Table(ABC):
+class Table(Readable):
     """One table, opened. Not for several threads."""
 
     format: str
     folder = ""
-    is_pending = False
-    hive_folders = False
     keeps_columns = False
 
     def __init__(self, options: TableOptions) -> None:
@@ -115,11 +103,6 @@ class Table(ABC):
         """Called between the steps of a commit: tests stop it there."""
 
     # What a format has to say
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """For messages."""
 
     @property
     @abstractmethod
@@ -135,13 +118,6 @@ class Table(ABC):
         """Gives the table the columns at the schema's end that it does not have. Raises Conflict."""
 
     @abstractmethod
-    def exists(self) -> bool: ...
-
-    @abstractmethod
-    def schema(self) -> pa.Schema:
-        """As it is now, without the columns that partitioning adds."""
-
-    @abstractmethod
     def fields(self) -> tuple[PartitionField, ...]:
         """How it is partitioned."""
 
@@ -154,16 +130,8 @@ class Table(ABC):
         """The atomic step. Raises Conflict where the snapshot is old."""
 
     @abstractmethod
-    def read(self, columns: Sequence[str], rows: Rows = ALL_ROWS) -> Iterator[pa.RecordBatch]:
-        """Rows of the table as it is now."""
-
-    @abstractmethod
     def files(self) -> list[str]:
         """Paths or URIs of the Parquet files that are the table now."""
-
-    @abstractmethod
-    def commits(self, limit: int | None = None) -> list[CommitInfo]:
-        """The newest first, as far back as the format remembers."""
 
     @abstractmethod
     def compact(self) -> Compacted:
@@ -175,10 +143,6 @@ class Table(ABC):
 
     def tidy(self) -> None:
         """What has to be done more often than maintenance. Raises Conflict where others were faster."""
-        return
-
-    def close(self) -> None:
-        """Lets connections go."""
         return
 
     # What is the same for all
@@ -213,12 +177,6 @@ class Table(ABC):
             asked = ",".join(map(str, wanted))
             raise SparkOptionError(f"partitionBy is {asked!r}, but the table {self.name} is partitioned by {is_now}")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def state(self) -> TableState:
         return self.load().state
 
@@ -238,8 +196,6 @@ class Table(ABC):
         return WriteJob(
             location=self.location,
             folder=self.folder,
-            is_pending=self.is_pending,
-            hive_folders=self.hive_folders,
             schema=self.schema(),
             fields=self.fields(),
             keeps_columns=self.keeps_columns,
@@ -299,7 +255,7 @@ class Table(ABC):
     def _check_files(self, batch: Batch) -> None:
         """A commit that refers to a file that is not there makes the whole table unreadable. Raises FilesLost."""
         place = self.place
-        found = place.filesystem.get_file_info([place.path(file.written) for file in batch.files])
+        found = place.filesystem.get_file_info([place.path(file.path) for file in batch.files])
         lost = [item.path for item, file in zip(found, batch.files, strict=True) if item.size != file.bytes]
         if lost:
             raise FilesLost(
@@ -309,7 +265,7 @@ class Table(ABC):
 
     def discard(self, files: Sequence[DataFile]) -> None:
         """Files that will never be part of the table."""
-        discard_files(self.place, [file.written for file in files])
+        discard_files(self.place, [file.path for file in files])
 
     def is_maintenance_due(self, outcome: Outcome) -> bool:
         every = self.options.compact_every
@@ -362,23 +318,6 @@ class Table(ABC):
                 "checkpoint that wrote them, or write to another table"
             )
         return self.offsets(partition, interval.start, interval.end)
-
-    def rebuilt_state(self) -> TableState:
-        """Of a table that others made, or whose log was cut: which offsets may be there, from its rows."""
-        if not has_offsets(self.schema()):
-            return TableState()
-        found: dict[TopicPartition, tuple[Interval, ...]] = {}
-        for batch in self.read(TRACKED):
-            for partition, rows in grouped(batch, True):
-                if partition is None or not rows.num_rows:
-                    continue
-                offsets = offsets_of(rows)
-                low, high, count = int(offsets.min()), int(offsets.max()) + 1, len(offsets)
-                if partition in found:
-                    known = found[partition][0]
-                    low, high, count = min(low, known.start), max(high, known.end), count + known.rows
-                found[partition] = (Interval(low, high, count, False, None),)
-        return TableState(coverage={NOBODY: found} if found else {})
 
 
 def _remembering(explain: Explain) -> Explain:

@@ -20,14 +20,14 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction, WriterP
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
-from barnabas.spark.tables import storage
-from barnabas.spark.tables.base import CommitInfo, Compacted, Expired, Snapshot, Table
+from barnabas.spark.tables.base import Compacted, Expired, Snapshot, Table
 from barnabas.spark.tables.committing import Batch
 from barnabas.spark.tables.errors import Conflict, NotWritable, TableError
 from barnabas.spark.tables.expressions import ALL_ROWS, Rows, filter_of
-from barnabas.spark.tables.files import DataFile, statistics_json
+from barnabas.spark.tables.files import DataFile, names, statistics_json
 from barnabas.spark.tables.options import TableOptions
 from barnabas.spark.tables.partitioning import IDENTITY, PartitionField, parse_fields
+from barnabas.spark.tables.readable import CommitInfo
 from barnabas.spark.tables.schema import for_format
 from barnabas.spark.tables.state import Range, TableState, dump_range, dump_state, load_range, load_state
 from barnabas.spark.tables.writing import discard_files
@@ -234,7 +234,7 @@ class Delta(Table):
             return  # the commit that was faster carries it, or the next expiry does
 
     def _log_length(self) -> int:
-        return sum(name.endswith(".json") for name in storage.names(self.place, "_delta_log"))
+        return sum(name.endswith(".json") for name in names(self.place, "_delta_log"))
 
 
 def _info_of(actions: Sequence[dict[str, Any]]) -> dict[str, Any]:

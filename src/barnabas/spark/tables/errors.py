@@ -37,7 +37,3 @@ class TopicRecreated(TableError):
 
 class FilesLost(TableError):
     """Files of a batch went before its commit: the batch has to be written again."""
-
-
-class Damaged(TableError):
-    """The table refers to what is not there."""

@@ -1,15 +1,11 @@
-"""Which rows are read, as pyarrow says it, and which files cannot have any of them."""
+"""Which rows of a table are read, as a filter of pyarrow."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-
-from barnabas.spark.tables.files import DataFile
-from barnabas.spark.tables.partitioning import IDENTITY, PartitionField
 
 
 class Rows(NamedTuple):
@@ -48,27 +44,3 @@ def filter_of(rows: Rows) -> pc.Expression | None:
     for part in parts:
         found = part if found is None else found & part
     return found
-
-
-def is_outside(file: DataFile, rows: Rows, fields: Sequence[PartitionField]) -> bool:
-    """Whether the bounds and the folder of a file rule it out."""
-    folders = {
-        item.column: value for item, value in zip(fields, file.partition, strict=True) if item.transform == IDENTITY
-    }
-    for name, wanted in (("topic", rows.topic), ("partition", rows.partition)):
-        if wanted is None:
-            continue
-        if name in folders:
-            if folders[name] != str(wanted):
-                return True
-        elif not _may_lie_in(file, name, wanted, wanted):
-            return True
-    last = None if rows.end is None else rows.end - 1
-    return not _may_lie_in(file, "offset", rows.start, last)
-
-
-def _may_lie_in(file: DataFile, name: str, low: Any, high: Any) -> bool:
-    bounds = file.statistics.get(name)
-    if bounds is None or bounds[0] is None:
-        return True
-    return not ((high is not None and bounds[0] > high) or (low is not None and bounds[1] < low))

@@ -1,10 +1,11 @@
-"""Parquet files of a table: what is known of each, and where they lie."""
+"""Parquet files of a table: what is known of each, and where they are."""
 
 from __future__ import annotations
 
 import datetime
 import json
 import os
+import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from pyarrow import fs
 from barnabas.model.ids import TopicPartition
 from barnabas.spark.tables import runs
 from barnabas.spark.tables.checksum import Checksum
+from barnabas.spark.tables.errors import NotWritable
 from barnabas.spark.tables.runs import Runs
 
 MAX_TEXT_STATISTICS = 128
@@ -43,8 +45,6 @@ class FileRange(NamedTuple):
 class DataFile:
     path: str
     """In the table, with slashes."""
-    written: str
-    """Where it lies until it is committed: the same, but for plain Parquet."""
     rows: int
     bytes: int
     partition: tuple[str | None, ...] = ()
@@ -128,3 +128,28 @@ def open_place(path: str) -> Place:
         return Place(fs.LocalFileSystem(), os.path.abspath(bare))
     filesystem, root = fs.FileSystem.from_uri(path)
     return Place(filesystem, root.rstrip("/"))
+
+
+def check_writable(place: Place, name: str) -> None:
+    """Raises NotWritable, before any row has been read for nothing."""
+    probe = place.path(f"_barnabas-{uuid.uuid4().hex}")
+    try:
+        place.filesystem.create_dir(place.root, recursive=True)
+        with place.filesystem.open_output_stream(probe):
+            pass
+        place.filesystem.delete_file(probe)
+    except OSError as error:
+        raise NotWritable(f"the folder of the table {name} is not writable: {error}") from error
+
+
+def names(place: Place, folder: str) -> list[str]:
+    """What is directly in a folder, sorted."""
+    selector = fs.FileSelector(place.path(folder), allow_not_found=True)
+    return sorted(item.base_name for item in place.filesystem.get_file_info(selector))
+
+
+def listed(place: Place, folder: str = "") -> list[tuple[str, float]]:
+    """All files below a folder with the seconds of their last change, by their path in the place."""
+    selector = fs.FileSelector(place.path(folder), allow_not_found=True, recursive=True)
+    found = (item for item in place.filesystem.get_file_info(selector) if item.type == fs.FileType.File)
+    return [(item.path[len(place.root) + 1 :], item.mtime_ns / 1e9 if item.mtime_ns else 0.0) for item in found]

@@ -26,15 +26,15 @@ from pyiceberg.table import Table as IcebergTable
 from sqlalchemy.exc import OperationalError
 
 from barnabas.spark.client_settings import SparkOptionError
-from barnabas.spark.tables import storage
-from barnabas.spark.tables.base import REWRITING_TASK, CommitInfo, Compacted, Expired, Snapshot, Table, new_writer
+from barnabas.spark.tables.base import REWRITING_TASK, Compacted, Expired, Snapshot, Table, new_writer
 from barnabas.spark.tables.committing import Batch
 from barnabas.spark.tables.compaction import Candidate, plan
 from barnabas.spark.tables.errors import Conflict, NotWritable, SchemaChanged, TableError
 from barnabas.spark.tables.expressions import ALL_ROWS, Rows
-from barnabas.spark.tables.files import open_place
+from barnabas.spark.tables.files import listed, open_place
 from barnabas.spark.tables.options import TableOptions
 from barnabas.spark.tables.partitioning import PartitionField
+from barnabas.spark.tables.readable import CommitInfo
 from barnabas.spark.tables.schema import conform, for_format
 from barnabas.spark.tables.state import Range, TableState, dump_range, dump_state, load_range, load_state
 from barnabas.spark.tables.writing import TaskName, discard_files, has_statistics, write_files
@@ -209,7 +209,7 @@ class Iceberg(Table):
             self.step("staged")
             _commit(transaction)
         except Conflict:
-            discard_files(self.place, [file.written for file in written])
+            discard_files(self.place, [file.path for file in written])
             raise
         return Compacted(sum(map(len, groups)), len(written))
 
@@ -249,7 +249,7 @@ class Iceberg(Table):
         """
         place = self.place
         limit_s = time.time() - self.options.orphan_age_s
-        found = [*storage.listed(place, "data"), *storage.listed(place, "metadata")]
+        found = [*listed(place, "data"), *listed(place, "metadata")]
         kept = _reachable(self._table(fresh=True))
         orphans = [path for path, changed_s in found if place.path(path) not in kept and changed_s < limit_s]
         discard_files(place, orphans)

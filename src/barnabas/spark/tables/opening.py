@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 from barnabas.spark.client_settings import SparkOptionError
 from barnabas.spark.tables.base import Table
-from barnabas.spark.tables.options import TableOptions, parse
+from barnabas.spark.tables.folder import ParquetFolder
+from barnabas.spark.tables.options import PARQUET, TableOptions, parse
+from barnabas.spark.tables.readable import Readable
 
 
 def open_table(options: TableOptions | Mapping[str, str]) -> Table:
@@ -15,10 +17,15 @@ def open_table(options: TableOptions | Mapping[str, str]) -> Table:
     try:
         return _class_of(found.format)(found)
     except ImportError as error:
-        package = {"delta": "deltalake", "iceberg": "pyiceberg[sql-sqlite]"}.get(found.format, "pyarrow")
+        package = {"delta": "deltalake", "iceberg": "pyiceberg[sql-sqlite]"}[found.format]
         raise SparkOptionError(
             f"tableFormat is {found.format!r}, which needs the package {package}: {error}"
         ) from error
+
+
+def open_readable(options: Mapping[str, str]) -> Readable:
+    """A table, or a folder of plain Parquet files. Raises SparkOptionError."""
+    return ParquetFolder(options) if options.get("tableFormat") == PARQUET else open_table(options)
 
 
 def _class_of(table_format: str) -> type[Table]:
@@ -27,10 +34,6 @@ def _class_of(table_format: str) -> type[Table]:
         from barnabas.spark.tables.delta import Delta  # noqa: PLC0415
 
         return Delta
-    if table_format == "iceberg":
-        from barnabas.spark.tables.iceberg import Iceberg  # noqa: PLC0415
+    from barnabas.spark.tables.iceberg import Iceberg  # noqa: PLC0415
 
-        return Iceberg
-    from barnabas.spark.tables.parquet import Parquet  # noqa: PLC0415
-
-    return Parquet
+    return Iceberg

@@ -11,15 +11,16 @@ from barnabas.spark.client_settings import SparkOptionError, nearest
 from barnabas.spark.tables.partitioning import PartitionField, parse_fields
 from barnabas.spark.tables.state import Scope
 
-FORMATS = ("delta", "iceberg", "parquet")
+FORMATS = ("delta", "iceberg")
+PARQUET = "parquet"
+"""No format of this sink: Spark writes plain Parquet itself."""
 OFFSET_SCOPES = ("", "application", "table")
 COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
 CATALOG = "catalog."
 
 DEFAULT_TARGET_BYTES = 128 * 1024 * 1024
-DEFAULT_COMPACT_EVERY = {"delta": 100, "iceberg": 100, "parquet": 0}
-"""Those who read a plain folder file by file would see a compaction happen, so there it is not done unasked."""
-DEFAULT_EXPIRE_AFTER_S = {"delta": 7 * 86400.0, "iceberg": 86400.0, "parquet": 7 * 86400.0}
+DEFAULT_COMPACT_EVERY = 100
+DEFAULT_EXPIRE_AFTER_S = {"delta": 7 * 86400.0, "iceberg": 86400.0}
 MIN_EXPIRE_AFTER_S = 3600.0
 """Readers open files of the snapshot they began with: those must not go under a query that is still running."""
 MIN_ORPHAN_AGE_S = 86400.0
@@ -92,6 +93,8 @@ class TableOptions:
 def parse(options: Mapping[str, str]) -> TableOptions:
     """Raises SparkOptionError."""
     given = _Given(options)
+    if (given.text("tableFormat") or "").lower() == PARQUET:
+        raise SparkOptionError("tableFormat is 'parquet': Spark writes plain Parquet itself, with format('parquet')")
     form = given.choice("tableFormat", FORMATS)
     kafka = client_settings.without_prefix(options)
     if kafka:
@@ -112,7 +115,7 @@ def parse(options: Mapping[str, str]) -> TableOptions:
         track_offsets=given.flag("trackOffsets", None),
         fail_on_data_loss=given.flag("failOnDataLoss", True) is not False,
         offset_scope=_offset_scope(given),
-        compact_every=given.number("compactEvery", DEFAULT_COMPACT_EVERY[form]) or 0,
+        compact_every=given.number("compactEvery", DEFAULT_COMPACT_EVERY) or 0,
         expire_after_s=given.duration_s("expireAfter", DEFAULT_EXPIRE_AFTER_S[form], MIN_EXPIRE_AFTER_S),
         retain_snapshots=given.number("retainSnapshots", DEFAULT_RETAIN_SNAPSHOTS) or 1,
         kafka=kafka,

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
-from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +13,6 @@ import pyarrow.compute as pc
 
 IDENTITY = "identity"
 TIME_PARTS = {"year": "%Y", "month": "%Y-%m", "day": "%Y-%m-%d", "hour": "%Y-%m-%d-%H"}
-NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
 _FIELD = re.compile(r"(?:(\w+)\s*\(\s*([^()\s]+)\s*\)|([^(),\s]+))")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=-]")
@@ -120,13 +118,5 @@ def _values(columns: list[pa.DictionaryArray], row: int) -> Values:
 
 
 def folder(fields: Fields, values: Values) -> str:
-    """As Hive names folders, so that readers of plain folders find the columns again."""
-    return "".join(
-        f"{field.name}={NULL_FOLDER if value is None else quote(value, safe='')}/"
-        for field, value in zip(fields, values, strict=True)
-    )
-
-
-def safe_folder(fields: Fields, values: Values) -> str:
     """For formats that note the values elsewhere: nothing that anyone might encode or decode once more."""
     return "".join(_UNSAFE.sub("_", f"{field.name}={value}") + "/" for field, value in zip(fields, values, strict=True))

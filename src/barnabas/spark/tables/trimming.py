@@ -38,7 +38,7 @@ def without_offsets(
         dropped.append(file)
         if not _is_all_covered(file, hits):
             kept += _rewritten(job, file, hits, name)
-    discard_files(open_place(job.location), [file.written for file in dropped])
+    discard_files(open_place(job.location), [file.path for file in dropped])
     return kept
 
 
@@ -62,7 +62,7 @@ def _rewritten(
 
 def rows_of(place: Place, file: DataFile, job: WriteJob) -> Iterator[pa.RecordBatch]:
     """A file's rows with all columns of the table: those that are folders, too."""
-    with place.filesystem.open_input_file(place.path(file.written)) as stream:
+    with place.filesystem.open_input_file(place.path(file.path)) as stream:
         for batch in pq.ParquetFile(stream).iter_batches():
             yield with_folders(batch, job.schema, job.fields, file.partition)
 

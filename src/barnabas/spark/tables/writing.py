@@ -5,11 +5,9 @@ Rows that another writer has put into the table already are left out on the way.
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -22,17 +20,13 @@ from barnabas.spark.tables import checksum as checksums
 from barnabas.spark.tables import runs
 from barnabas.spark.tables.files import DataFile, FileRange, Place, open_place, statistics_of
 from barnabas.spark.tables.intervals import Coverage, Interval, dense_only, within
-from barnabas.spark.tables.partitioning import IDENTITY, PartitionField, folder, safe_folder, split
+from barnabas.spark.tables.partitioning import IDENTITY, PartitionField, folder, split
 from barnabas.spark.tables.schema import conform
 
 ROW_GROUP_BYTES = 64 * 1024 * 1024
 ROW_GROUP_ROWS = 1_000_000
 MAX_OPEN_FILES = 128
 MAX_BUFFERED_BYTES = 256 * 1024 * 1024
-
-PENDING = "_pending"
-PENDING_SUFFIX = ".tmp"
-"""Readers of folders skip names with an underscore, or take only what ends in .parquet: pending files are neither."""
 
 BY_PARTITION = (PartitionField("topic"), PartitionField("partition"))
 
@@ -53,10 +47,6 @@ class WriteJob:
     """Path or URI of the table."""
     folder: str
     """In it, where data files go: empty, or with a slash at its end."""
-    is_pending: bool
-    """Files get their names when they are committed (plain Parquet)."""
-    hive_folders: bool
-    """Whether readers take the values of partitions from the names of folders."""
     schema: pa.Schema
     fields: tuple[PartitionField, ...]
     keeps_columns: bool
@@ -135,7 +125,6 @@ class RangeCollector:
 @dataclass(slots=True)
 class _OpenFile:
     path: str
-    written: str
     values: tuple[str | None, ...]
     ranges: RangeCollector
     buffered: list[pa.RecordBatch] = field(default_factory=list)
@@ -206,17 +195,17 @@ class _Task:
             self._close(next(iter(self._open)))
         name = f"part-{self._name.batch:08d}-{self._name.task:05d}-{self._attempt}-{self._count:03d}.parquet"
         self._count += 1
-        folders = (folder if self._job.hive_folders else safe_folder)(self._job.fields, values)
-        path = f"{self._job.folder}{folders}{name}"
-        written = f"{pending_folder(self._name)}/{path}{PENDING_SUFFIX}" if self._job.is_pending else path
-        file = self._open[values] = _OpenFile(path, written, values, RangeCollector(self._job.hashed))
+        path = f"{self._job.folder}{folder(self._job.fields, values)}{name}"
+        file = self._open[values] = _OpenFile(path, values, RangeCollector(self._job.hashed))
         return file
 
     def _flush(self, file: _OpenFile) -> None:
         if not file.buffered:
             return
         if file.writer is None:
-            file.stream = self._created(self._place.path(file.written))
+            target = self._place.path(file.path)
+            self._place.filesystem.create_dir(target.rpartition("/")[0], recursive=True)
+            file.stream = self._place.filesystem.open_output_stream(target)
             settings = parquet_settings(self._file_schema, self._job.compression)
             file.writer = pq.ParquetWriter(file.stream, self._file_schema, metadata_collector=file.metadata, **settings)
         table = pa.Table.from_batches(file.buffered)
@@ -225,15 +214,6 @@ class _Task:
         self._buffered_bytes -= file.buffered_bytes
         file.buffered, file.buffered_bytes, file.buffered_rows = [], 0, 0
 
-    def _created(self, target: str) -> Any:
-        """An empty folder may be tidied away by a commit before there is a file in it: then it is made again."""
-        filesystem, parent = self._place.filesystem, target.rpartition("/")[0]
-        filesystem.create_dir(parent, recursive=True)
-        with suppress(FileNotFoundError):
-            return filesystem.open_output_stream(target)
-        filesystem.create_dir(parent, recursive=True)
-        return filesystem.open_output_stream(target)
-
     def _close(self, values: tuple[str | None, ...]) -> None:
         file = self._open[values]
         self._flush(file)
@@ -241,12 +221,9 @@ class _Task:
         size = file.stream.tell()
         file.stream.close()
         del self._open[values]
-        if self._place.is_local and self._job.is_pending:
-            sync_file(self._place.path(file.written))
         self._done.append(
             DataFile(
                 path=file.path,
-                written=file.written,
                 rows=file.rows,
                 bytes=size,
                 partition=file.values,
@@ -265,28 +242,16 @@ class _Task:
         for file in self._open.values():
             if file.stream is not None:
                 file.stream.close()
-        discard_files(self._place, [file.written for file in self._done])
-        discard_files(self._place, [file.written for file in self._open.values()])
+        discard_files(self._place, [file.path for file in self._done])
+        discard_files(self._place, [file.path for file in self._open.values()])
 
 
-def discard_files(place: Place, written: Iterable[str]) -> None:
-    for path in written:
+def discard_files(place: Place, paths: Iterable[str]) -> None:
+    for path in paths:
         try:
             place.delete([path])
         except OSError:
             continue
-
-
-def pending_folder(name: TaskName) -> str:
-    return f"{PENDING}/{name.writer}/{name.batch}"
-
-
-def sync_file(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def parquet_settings(schema: pa.Schema, compression: str) -> dict[str, Any]:
