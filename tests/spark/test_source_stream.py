@@ -13,7 +13,6 @@ import pytest
 
 from barnabas.client.wire import Client, groups
 from barnabas.client.wire.admin import create_partitions, create_topic, delete_topics
-from barnabas.spark import warm
 from barnabas.testing import EmbeddedBroker
 from tests.spark.conftest import Reading, values, write
 
@@ -213,22 +212,3 @@ def test_what_is_wrong_is_told(
         run(reading.stream(**{"subscribe": topic, **named}), sink, tmp_path)
     assert words in str(caught.value)
     assert "UnboundLocalError" not in str(caught.value)
-
-
-def test_a_stream_is_planned_by_a_fork_of_the_helper(
-    reading: Reading, client: Client, topic: str, sink: Sink, tmp_path: Path
-) -> None:
-    """And the fork is gone when the stream has ended."""
-    write(client, topic, values(3))
-    helper = warm._helper
-    assert helper is not None
-    children = Path(f"/proc/{helper.pid}/task/{helper.pid}/children")
-    if not children.exists():
-        pytest.skip("this system does not tell the children of a process")
-    before = set(children.read_text().split())
-    query = start(reading.stream(subscribe=topic), sink, tmp_path, processingTime="0 seconds")
-    try:
-        until(lambda: len(set(children.read_text().split()) - before) == 1, query)
-    finally:
-        query.stop()
-    until(lambda: set(children.read_text().split()) <= before)

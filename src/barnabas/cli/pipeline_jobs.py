@@ -46,8 +46,8 @@ Examples:
   barnabas pipeline archive clicks --to parquet:/data/clicks --table-option partitionBy=partition
 
 {TABLE} Each batch is one commit: run again, or killed at any moment, the job adds what is missing and nothing twice.
-Commits of Delta and Iceberg carry the offsets they hold, so this is true with a new checkpoint as well. A Parquet folder
-is written by Spark's own sink and needs the checkpoint that it was begun with.
+Commits of Delta and Iceberg carry the offsets they hold, so this is true with a new checkpoint as well. A Parquet
+folder is written by Spark's own sink and needs the checkpoint that it was begun with.
 """
 )
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")

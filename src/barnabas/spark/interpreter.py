@@ -3,8 +3,7 @@
 Spark puts zips of PySpark and py4j and a jar of its own first on the path of every worker, for executors that have no
 PySpark. The zips hold sources only: every process that is started compiles them, which takes a second, and every task
 on Spark 4.0 reads the three tables of contents again, which takes another fifth. Where PySpark is installed, none of
-them is needed: a script in the interpreter's place takes them off the path. The processes that plan streams it has
-forked from one that has done its imports already, where the session keeps one (see ``warm``).
+them is needed: a script in the interpreter's place takes them off the path.
 """
 
 from __future__ import annotations
@@ -20,11 +19,6 @@ from pathlib import Path
 
 from barnabas.spark.java import cache_folder, keep
 
-RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
-"""What plans a stream; the one module that Spark starts a process for again and again."""
-WARM = "PYSPARK_BARNABAS_WARM"
-"""The variable that names the socket at which forks are to be had. (``BARNABAS_…`` are settings of a broker.)"""
-
 SCRIPT = """#!/bin/sh
 set -f
 IFS=:
@@ -36,9 +30,6 @@ for entry in $PYTHONPATH; do
     esac
 done
 export PYTHONPATH="$kept"
-if [ "$1 $2" = "-m {runner}" ] && [ -S "${warm}" ]; then
-    exec {python} -I -S {start} "${warm}" {python} "$@"
-fi
 exec {python} "$@"
 """
 
@@ -48,13 +39,7 @@ def worker_python(environment: Mapping[str, str]) -> str:
     spark = _installed_spark()
     if spark is None or os.name != "posix" or not _is_same(environment.get("SPARK_HOME", spark), spark):
         return sys.executable
-    text = SCRIPT.format(
-        zipped=_patterns(spark),
-        python=shlex.quote(sys.executable),
-        runner=RUNNER,
-        warm=WARM,
-        start=shlex.quote(str(Path(__file__).with_name("warm_start.py"))),
-    )
+    text = SCRIPT.format(zipped=_patterns(spark), python=shlex.quote(sys.executable))
     # Named after what is in it: sessions of other interpreters have scripts of their own.
     name = hashlib.sha256(text.encode()).hexdigest()[:16]
     script = cache_folder(environment) / "python" / name

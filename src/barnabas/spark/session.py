@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, cast
 
 from barnabas.spark.interpreter import worker_python
 from barnabas.spark.java import cache_folder, find_java, keep
-from barnabas.spark.warm import keep_warm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -137,8 +136,7 @@ def prepare_environment(master: str, settings: Mapping[str, str]) -> None:
     if "spark.pyspark.python" not in settings:
         os.environ.setdefault("PYSPARK_PYTHON", python)
     # Sources that Spark finds by itself run on this one, on executors too.
-    if os.environ.setdefault("PYSPARK_DRIVER_PYTHON", python) == python != sys.executable:
-        keep_warm()
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", python)
     if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
