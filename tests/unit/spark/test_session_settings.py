@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.spark.session import ARROW_OPTIONS, EXECUTOR_JAVA_OPTIONS, JAVA_OPTIONS, local_cores, settings_for
+from barnabas.spark.session import EXECUTOR_JAVA_OPTIONS, JAVA_OPTIONS, UNSAFE_ARROW, local_cores, settings_for
 
 
 def test_the_users_settings_come_first() -> None:
@@ -14,10 +14,16 @@ def test_the_users_settings_come_first() -> None:
     assert found["spark.sql.shuffle.partitions"] == "3"
 
 
+def test_arrows_checks_are_on_unless_asked_otherwise() -> None:
+    found = settings_for("local[2]", {JAVA_OPTIONS: "-Xss4m"})
+    assert found[JAVA_OPTIONS] == "-Xss4m"
+    assert not [name for name, value in found.items() if "unsafe" in name.lower() or "unsafe" in value]
+
+
 def test_options_of_java_add_up_and_the_users_are_the_last_word() -> None:
-    found = settings_for("spark://host:7077", {JAVA_OPTIONS: "-Xss4m"})
-    assert found[JAVA_OPTIONS] == f"{ARROW_OPTIONS} -Xss4m"
-    assert found[EXECUTOR_JAVA_OPTIONS] == ARROW_OPTIONS
+    found = settings_for("spark://host:7077", {JAVA_OPTIONS: "-Xss4m"}, unsafe_arrow=True)
+    assert found[JAVA_OPTIONS] == f"{UNSAFE_ARROW} -Xss4m"
+    assert found[EXECUTOR_JAVA_OPTIONS] == UNSAFE_ARROW
 
 
 def test_a_server_of_spark_connect_has_settings_of_its_own() -> None:
