@@ -1,5 +1,5 @@
 /* Avro records to the memory of Arrow columns and back, in C99 and the stable ABI: the Python side of _avro_decode.h and
- * _avro_encode.h. The twins are avro_twin.py and avro_encoding.py.
+ * _avro_encode.h. Without it, avro_fallback.py does the work.
  */
 #ifndef Py_GIL_DISABLED
 #define Py_LIMITED_API 0x030B0000

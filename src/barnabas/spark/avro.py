@@ -3,8 +3,8 @@
     decoder = AvroDecoder(schema_json)
     decoded = decoder.decode(column)  # decoded.array is a StructArray, decoded.faults tells which rows are null and why
 
-The schema is compiled once. What runs it exists twice, in ``_avro.c`` and in ``avro_twin``; NATIVE tells which is in
-force, and tests hold the two equal.
+The schema is compiled once and run by ``_avro.c``. Where that was not built, ``avro_fallback`` does the work with
+fastavro; NATIVE tells which is in force. Tests hold the two equal, but for faults that fastavro does not look for.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from barnabas.spark import avro_twin
 from barnabas.spark.avro_schema import Kind, Node, Program, compile_program, parse
 
 _native: ModuleType | None
@@ -31,7 +30,7 @@ NATIVE = NATIVE_AVAILABLE
 _PREVIEW_BYTES = 24
 
 RawFault: TypeAlias = tuple[int, int, int, int]
-"""Row, reason, node and position."""
+"""Row, reason, node and position, which is below zero where it is not known."""
 
 
 class Reason(IntEnum):
@@ -55,6 +54,7 @@ class Reason(IntEnum):
     MEMORY = 16
     UNKNOWN_SCHEMA = 101
     RESOLUTION = 102
+    UNREADABLE = 103
 
 
 _TEXTS = {
@@ -76,6 +76,7 @@ _TEXTS = {
     Reason.MEMORY: "a column's memory is damaged",
     Reason.UNKNOWN_SCHEMA: "the schema that wrote the value is not known",
     Reason.RESOLUTION: "the value cannot be read by the schema",
+    Reason.UNREADABLE: "the bytes are not those of a value of the schema",
 }
 
 
@@ -131,16 +132,22 @@ class _NativeRunner:
 
 
 def use(native: bool) -> None:
-    """Choose the twin for what is made from now on. Asking for the native one where it was not built is an error."""
-    global NATIVE  # noqa: PLW0603 - which twin is in force is the module's one state
+    """Choose the codec for what is made from now on. Asking for the native one where it was not built is an error."""
+    global NATIVE  # noqa: PLW0603 - which codec is in force is the module's one state
     if native and _native is None:
         raise RuntimeError("the native Avro codec was not built")
     NATIVE = native
 
 
 def new_codec(program: Program) -> Any:
-    """The native codec, or None where the twin is in force."""
+    """The native codec, or None where fastavro does the work."""
     return _native.Codec(*program[1:]) if NATIVE and _native is not None else None
+
+
+def _fallback(root: Node) -> _Runner:
+    from barnabas.spark.avro_fallback import Codec  # noqa: PLC0415 - fastavro is for where there is no native codec
+
+    return Codec(root)
 
 
 class AvroDecoder:
@@ -155,7 +162,7 @@ class AvroDecoder:
         self._root = parse(schema)
         self._program: Program = compile_program(self._root)
         codec = new_codec(self._program)
-        self._runner: _Runner = avro_twin.Runner(self._root) if codec is None else _NativeRunner(self._root, codec)
+        self._runner: _Runner = _fallback(self._root) if codec is None else _NativeRunner(self._root, codec)
 
     @property
     def arrow_type(self) -> pa.StructType:
@@ -175,7 +182,8 @@ class AvroDecoder:
         row, reason, node, position = raw
         value = values[row].as_py()
         preview = value[:_PREVIEW_BYTES].hex() + ("…" if len(value) > _PREVIEW_BYTES else "")
-        place = f"byte {position} of the value {preview}" if value else "a value of no bytes"
+        where = f"byte {position} of " if position >= 0 else ""
+        place = f"{where}the value {preview}" if value else "a value of no bytes"
         return Fault(row, Reason(reason), self._program.nodes[node].path, place)
 
 

@@ -1,18 +1,14 @@
 """Arrow structs to Avro values by a given schema: the way back of ``avro``.
 
 Columns are found by the names of the schema's fields and cast to its types. A row that the schema cannot hold, for a
-null where it has none or a symbol that it does not know, becomes null and is told of. What writes exists twice, in
-``_avro.c`` and here in Python; ``avro.NATIVE`` tells which is in force.
+null where it has none or a symbol that it does not know, becomes null and is reported. ``_avro.c`` writes, or fastavro
+where that was not built; ``avro.NATIVE`` tells which is in force.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
-from decimal import Context, Decimal
 from struct import Struct
-from typing import Any, TypeAlias
-from uuid import UUID
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
@@ -20,12 +16,11 @@ from barnabas.spark import avro
 from barnabas.spark.avro import AvroError, Fault, RawFault, Reason
 from barnabas.spark.avro_schema import AvroSchemaError, Kind, Node, compile_program, parse
 
-_EPOCH, _EPOCH_HERE, _FIRST_DAY = datetime(1970, 1, 1, tzinfo=UTC), datetime(1970, 1, 1), date(1970, 1, 1)
-_MICROSECOND = timedelta(microseconds=1)
-_EXACT = Context(prec=60)
-_FLOAT, _DOUBLE, _SCHEMA_ID = Struct("<f"), Struct("<d"), Struct(">bI")
+if TYPE_CHECKING:
+    from barnabas.spark.avro_fallback import Codec
 
-Write: TypeAlias = Callable[[bytearray, Any], None]
+_SCHEMA_ID = Struct(">bI")
+
 _Source: TypeAlias = tuple[Any, Any, Any, int, int] | None
 
 
@@ -36,7 +31,7 @@ class AvroEncoder:
         self._program = compile_program(self._root)
         self._prefix = b"" if schema_id is None else _SCHEMA_ID.pack(0, schema_id)
         self._codec = avro.new_codec(self._program)
-        self._write = None if self._codec is not None else _writer(self._root)
+        self._fallback: Codec | None = None
 
     @property
     def arrow_type(self) -> pa.StructType:
@@ -45,10 +40,7 @@ class AvroEncoder:
     def encode(self, structs: pa.StructArray, *, stops_at_fault: bool = False) -> tuple[pa.Array, list[Fault]]:
         """A binary column, null where the struct is null or at fault. Raises AvroError for the first, where asked."""
         fitted = _fitted(structs, self._root)
-        if self._codec is not None:
-            array, raw = self._encode_native(fitted)
-        else:
-            array, raw = self._encode_python(fitted)
+        array, raw = self._encode_native(fitted) if self._codec is not None else self._encode_fallback(fitted)
         faults = [self._fault(fault) for fault in raw]
         if faults and stops_at_fault:
             raise AvroError(str(faults[0]))
@@ -62,19 +54,12 @@ class AvroEncoder:
         buffers = [valid if null_count else None, offsets, data]
         return pa.Array.from_buffers(pa.binary(), len(structs), buffers, null_count=null_count), faults
 
-    def _encode_python(self, structs: pa.StructArray) -> tuple[pa.Array, list[RawFault]]:
-        values: list[bytes | None] = []
-        faults: list[RawFault] = []
-        for row, struct in enumerate(structs.to_pylist()):
-            out = bytearray(self._prefix)
-            try:
-                if struct is not None and self._write is not None:
-                    self._write(out, struct)
-                values.append(None if struct is None else bytes(out))
-            except _Refused as refused:
-                faults.append((row, *refused.args, 0))
-                values.append(None)
-        return pa.array(values, pa.binary()), faults
+    def _encode_fallback(self, structs: pa.StructArray) -> tuple[pa.Array, list[RawFault]]:
+        from barnabas.spark.avro_fallback import Codec  # noqa: PLC0415 - fastavro is for where there is no native codec
+
+        if self._fallback is None:
+            self._fallback = Codec(self._root)
+        return self._fallback.encode(structs, self._prefix)
 
     def _fault(self, raw: RawFault) -> Fault:
         row, reason, node, _ = raw
@@ -131,194 +116,3 @@ def _collect(array: pa.Array, node: Node, sources: list[_Source]) -> None:
     sources[node.index] = valid if array.null_count else None, numbers, data, array.offset, len(array)
     for child, inner in zip(node.children, children, strict=True):
         _collect(inner, child, sources)
-
-
-# The twin
-
-
-class _Refused(Exception):
-    """A reason and the node."""
-
-
-def _writer(node: Node) -> Write:
-    made = _WRITERS[node.kind](node)
-    if node.kind in (Kind.NULL, Kind.OPTIONAL, Kind.UNION, Kind.ANY_LONG, Kind.ANY_DOUBLE):
-        return made
-
-    def write(out: bytearray, value: Any) -> None:
-        if value is None:
-            raise _Refused(Reason.NULL, node.index)
-        made(out, value)
-
-    return write
-
-
-def _write_long(out: bytearray, number: int) -> None:
-    raw = (number << 1) ^ (number >> 63)
-    while raw > 0x7F:
-        out.append(raw & 0x7F | 0x80)
-        raw >>= 7
-    out.append(raw)
-
-
-def _write_nothing(_node: Node) -> Write:
-    return lambda _out, _value: None
-
-
-def _write_boolean(_node: Node) -> Write:
-    return lambda out, value: out.append(bool(value))
-
-
-def _write_number(node: Node) -> Write:
-    divisor = 1000 if node.kind is Kind.MILLIS else 1
-    return lambda out, value: _write_long(out, _number(value) // divisor)
-
-
-def _number(value: Any) -> int:
-    """A time or day as Arrow counts it."""
-    if isinstance(value, datetime):
-        return (value - (_EPOCH_HERE if value.tzinfo is None else _EPOCH)) // _MICROSECOND
-    return (value - _FIRST_DAY).days if isinstance(value, date) else int(value)
-
-
-def _write_float(node: Node) -> Write:
-    pack = (_FLOAT if node.kind is Kind.FLOAT else _DOUBLE).pack
-    return lambda out, value: out.extend(pack(value))
-
-
-def _write_sized(node: Node) -> Write:
-    def write(out: bytearray, value: Any) -> None:
-        data = value.encode() if node.kind is Kind.STRING else value
-        _write_long(out, len(data))
-        out += data
-
-    return write
-
-
-def _write_fixed(node: Node) -> Write:
-    def write(out: bytearray, value: bytes) -> None:
-        if len(value) != node.a:
-            raise _Refused(Reason.LENGTH, node.index)
-        out += value
-
-    return write
-
-
-def _write_uuid(node: Node) -> Write:
-    def write(out: bytearray, value: str) -> None:
-        parts = value.split("-")
-        if [len(part) for part in parts] != [8, 4, 4, 4, 12] or not all(c in "0123456789abcdefABCDEF-" for c in value):
-            raise _Refused(Reason.UUID, node.index)
-        out += UUID(value).bytes
-
-    return write
-
-
-def _write_enum(node: Node) -> Write:
-    places = {symbol: place for place, symbol in enumerate(node.symbols)}
-
-    def write(out: bytearray, value: str) -> None:
-        if value not in places:
-            raise _Refused(Reason.ENUM, node.index)
-        _write_long(out, places[value])
-
-    return write
-
-
-def _write_decimal(node: Node) -> Write:
-    def write(out: bytearray, value: Decimal) -> None:
-        number = int(value.scaleb(node.arrow.scale, _EXACT))
-        size = ((number if number >= 0 else ~number).bit_length() + 8) // 8
-        if node.kind is Kind.DECIMAL:
-            _write_long(out, size)
-        elif size > node.a:
-            raise _Refused(Reason.DECIMAL, node.index)
-        out += number.to_bytes(size if node.kind is Kind.DECIMAL else node.a, "big", signed=True)
-
-    return write
-
-
-def _write_record(node: Node) -> Write:
-    fields = [(name, _writer(child)) for name, child in zip(node.names, node.children, strict=True)]
-
-    def write(out: bytearray, value: dict[str, Any]) -> None:
-        for name, write_field in fields:
-            write_field(out, value[name])
-
-    return write
-
-
-def _write_items(node: Node) -> Write:
-    writers = [_writer(child) for child in node.children]
-
-    def write(out: bytearray, value: list[Any]) -> None:
-        if value:
-            _write_long(out, len(value))
-        for item in value:
-            for write_part, part in zip(writers, item if node.kind is Kind.MAP else (item,), strict=True):
-                write_part(out, part)
-        out.append(0)
-
-    return write
-
-
-def _write_union(node: Node) -> Write:
-    writers = [_writer(child) for child in node.children]
-
-    def write(out: bytearray, value: Any) -> None:
-        members = [value] if node.kind is Kind.OPTIONAL else [(value or {}).get(name) for name in node.names]
-        for place, member in enumerate(members):
-            if member is not None:
-                _write_long(out, place + (0 <= node.a <= place))
-                writers[place](out, member)
-                return
-        _write_null(out, node)
-
-    return write
-
-
-def _write_any(node: Node) -> Write:
-    branch = next(branch for branch in range(node.b) if node.wide >> branch & 1)
-
-    def write(out: bytearray, value: Any) -> None:
-        if value is None:
-            _write_null(out, node)
-            return
-        _write_long(out, branch)
-        if node.kind is Kind.ANY_LONG:
-            _write_long(out, value)
-        else:
-            out += _DOUBLE.pack(value)
-
-    return write
-
-
-def _write_null(out: bytearray, node: Node) -> None:
-    if node.a < 0:
-        raise _Refused(Reason.NULL, node.index)
-    _write_long(out, node.a)
-
-
-_WRITERS: dict[Kind, Callable[[Node], Write]] = {
-    Kind.NULL: _write_nothing,
-    Kind.BOOLEAN: _write_boolean,
-    Kind.INT: _write_number,
-    Kind.LONG: _write_number,
-    Kind.MILLIS: _write_number,
-    Kind.FLOAT: _write_float,
-    Kind.DOUBLE: _write_float,
-    Kind.BYTES: _write_sized,
-    Kind.STRING: _write_sized,
-    Kind.FIXED: _write_fixed,
-    Kind.UUID: _write_uuid,
-    Kind.ENUM: _write_enum,
-    Kind.DECIMAL: _write_decimal,
-    Kind.DECIMAL_FIXED: _write_decimal,
-    Kind.RECORD: _write_record,
-    Kind.ARRAY: _write_items,
-    Kind.MAP: _write_items,
-    Kind.OPTIONAL: _write_union,
-    Kind.UNION: _write_union,
-    Kind.ANY_LONG: _write_any,
-    Kind.ANY_DOUBLE: _write_any,
-}

@@ -1,4 +1,4 @@
-"""Arrow to Avro: fastavro reads it back, what the schema cannot hold is told of, and the twins write the same bytes."""
+"""Arrow to Avro: fastavro reads it back, faults are reported, and both codecs write the same bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from barnabas.spark import avro
@@ -26,8 +26,8 @@ fastavro = pytest.importorskip("fastavro")
 needs_native = pytest.mark.skipif(not avro.NATIVE_AVAILABLE, reason="the extension was not built")
 
 
-@pytest.fixture(params=[True, False], ids=["native", "python"])
-def twin(request: pytest.FixtureRequest) -> Iterator[None]:
+@pytest.fixture(params=[True, False], ids=["native", "fastavro"])
+def codec(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.param and not avro.NATIVE_AVAILABLE:
         pytest.skip("the extension was not built")
     before = avro.NATIVE
@@ -49,7 +49,7 @@ def read(schema: str, value: bytes | None) -> Any:
     return fastavro.schemaless_reader(io.BytesIO(value or b""), fastavro.parse_schema(json.loads(schema)), None)
 
 
-@pytest.mark.usefixtures("twin")
+@pytest.mark.usefixtures("codec")
 class TestEncoding:
     def test_everything(self) -> None:
         columns = ROW | {"choice": {"member1": 2.5}, "counts": list(ROW["counts"].items())}
@@ -143,7 +143,8 @@ class TestEncoding:
 @given(schemas, st.integers(0, 2**32))
 @settings(max_examples=150, deadline=None)
 def test_any_schema(schema: str, seed: int) -> None:
-    """The twins write the same bytes, and what is read from them is what was given."""
+    """Both codecs write the same bytes, and what is read from them is what was given."""
+    assume('"items": "null"' not in schema)  # which fastavro is not asked to read
     dice = random.Random(seed)
     fields = json.loads(schema)["fields"]
     rows = [{each["name"]: as_column(each["type"], value_of(dice, each["type"])) for each in fields} for _ in range(8)]
@@ -159,9 +160,9 @@ def test_any_schema(schema: str, seed: int) -> None:
             answers.append(encoder.encode(given_rows))
         finally:
             avro.use(before)
-    (native_array, native_faults), (python_array, python_faults) = answers
-    assert native_faults == python_faults
-    assert native_array.equals(python_array)
+    (native_array, native_faults), (other_array, other_faults) = answers
+    assert native_faults == other_faults
+    assert native_array.equals(other_array)
     bad = {fault.row for fault in native_faults}
     decoded = AvroDecoder(schema).decode(native_array)
     assert not decoded.faults
