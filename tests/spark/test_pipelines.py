@@ -54,7 +54,7 @@ def test_a_project_runs_and_its_errors_name_file_and_line(
     assert errors["parse.sql"].startswith("transformations/parse.sql:2: ")
     assert errors["syntax.py"].startswith("transformations/syntax.py:3: ")
     assert errors["raises.py"] == "transformations/raises.py:4: on purpose"
-    assert errors["notes.txt"] == "transformations/notes.txt: definitions are .py or .sql files"
+    assert "notes.txt` has an unsupported extension" in errors["notes.txt"]
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:

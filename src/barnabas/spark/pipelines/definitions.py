@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import re
+import sys
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Container
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.errors import PySparkException
-from pyspark.pipelines.add_pipeline_analysis_context import add_pipeline_analysis_context
-from pyspark.pipelines.block_session_mutations import block_session_mutations
 from pyspark.pipelines.cli import (
     PIPELINE_SPEC_FILE_NAMES,
     PipelineSpec,
     find_pipeline_spec,
     load_pipeline_spec,
+    register_definitions,
 )
-from pyspark.pipelines.graph_element_registry import graph_element_registration_context
 from pyspark.pipelines.spark_connect_graph_element_registry import SparkConnectGraphElementRegistry
 
 if TYPE_CHECKING:
@@ -53,15 +50,6 @@ class Project(NamedTuple):
     @property
     def folder(self) -> Path:
         return self.spec_file.parent.resolve()
-
-    def files(self) -> list[Path]:
-        """The files of definitions, each once, in a stable order."""
-        found: dict[Path, None] = {}
-        for library in self.spec.libraries:
-            for file in sorted(self.folder.glob(library.include)):
-                if file.is_file() and "__pycache__" not in file.parts:
-                    found[file] = None
-        return list(found)
 
 
 def open_project(given: Path | None) -> Project:
@@ -101,7 +89,7 @@ class Places:
 
     def note_sql(self, file: Path, text: str) -> None:
         for found in _DEFINITION.finditer(text):
-            self._found[_last_part(found[1])] = Place(self.short(file), text.count("\n", 0, found.start()) + 1)
+            self._found[_last_part(found[1])] = Place(str(file), text.count("\n", 0, found.start()) + 1)
 
     def of(self, name: str) -> Place | None:
         return self._found.get(_last_part(name))
@@ -131,58 +119,42 @@ class _Registry(SparkConnectGraphElementRegistry):
         self._places.note(flow.name, flow.source_code_location)
         super().register_flow(flow)
 
+    def register_sql(self, sql_text: str, file_path: Path) -> None:
+        self._places.note_sql(file_path, sql_text)
+        try:
+            super().register_sql(sql_text, file_path)
+        except PySparkException as error:
+            line = _LINE_IN_SQL.search(str(error))
+            raise PipelineError(f"{file_path}{f':{line[1]}' if line else ''}: {plain(error)}") from error
+
 
 def register(project: Project, spark: SparkSession, graph_id: str) -> Places:
-    """Hands every definition of the project to Spark. Raises PipelineError."""
+    """Hands every definition of the project to Spark, as ``spark-pipelines`` does. Raises PipelineError."""
     places = Places(project.folder)
-    files = project.files()
+    patterns = [library.include for library in project.spec.libraries]
+    files = {str(file) for pattern in patterns for file in project.folder.glob(pattern)}
     if not files:
-        patterns = ", ".join(library.include for library in project.spec.libraries) or "none"
-        raise PipelineError(f"{project.spec_file} names no file of definitions (libraries: {patterns})")
+        named = ", ".join(patterns) or "none"
+        raise PipelineError(f"{project.spec_file} names no file of definitions (libraries: {named})")
     registry = _Registry(spark, graph_id, places)
-    with _inside(project.folder), graph_element_registration_context(registry):
-        for file in files:
-            _register_file(file, registry, places, spark, graph_id)
+    try:
+        with redirect_stdout(sys.stderr):  # where Spark logs what it loads: our results are on standard output
+            register_definitions(project.spec_file, registry, project.spec, spark, graph_id)
+    except PipelineError:
+        raise
+    except Exception as error:
+        place = _place_of(error, files, places)
+        reason = error.msg if isinstance(error, SyntaxError) else plain(error)
+        raise PipelineError(f"{place}: {reason}" if place else reason) from error
     return places
 
 
-def _register_file(file: Path, registry: _Registry, places: Places, spark: SparkSession, graph_id: str) -> None:
-    name = places.short(file)
-    try:
-        if file.suffix == ".py":
-            _run_python(file, spark, graph_id)
-        elif file.suffix == ".sql":
-            text = file.read_text(encoding="utf-8")
-            places.note_sql(file, text)
-            registry.register_sql(text, Path(name))
-        else:
-            raise PipelineError(f"{name}: definitions are .py or .sql files")
-    except PipelineError:
-        raise
-    except SyntaxError as error:
-        raise PipelineError(f"{name}:{error.lineno}: {error.msg}") from error
-    except Exception as error:
-        raise PipelineError(f"{_place_in(file, name, error)}: {plain(error)}") from error
-
-
-def _run_python(file: Path, spark: SparkSession, graph_id: str) -> None:
-    module_spec = importlib.util.spec_from_file_location(file.stem, str(file))
-    if module_spec is None or module_spec.loader is None:
-        raise PipelineError(f"{file} cannot be imported")
-    module = importlib.util.module_from_spec(module_spec)
-    module.__dict__["spark"] = spark
-    with add_pipeline_analysis_context(spark=spark, dataflow_graph_id=graph_id, flow_name=None):  # noqa: SIM117
-        with block_session_mutations():
-            module_spec.loader.exec_module(module)
-
-
-def _place_in(file: Path, name: str, error: Exception) -> str:
-    """Of SQL, the line that Spark's message names; of Python, the last line of the file that was being run."""
-    if file.suffix == ".sql":
-        found = _LINE_IN_SQL.search(str(error))
-        return f"{name}:{found[1]}" if found else name
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
-    return f"{name}:{lines[-1]}" if lines else name
+def _place_of(error: Exception, files: Container[str], places: Places) -> Place | None:
+    """The last line of a definition that was being run."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return Place(places.short(Path(error.filename)), error.lineno or 1)
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
+    return Place(places.short(Path(frames[-1].filename)), frames[-1].lineno or 1) if frames else None
 
 
 def plain(error: BaseException) -> str:
@@ -194,16 +166,6 @@ def plain(error: BaseException) -> str:
             break
         kept.append(line.rstrip())
     return " ".join(part for part in kept if part) or type(error).__name__
-
-
-@contextmanager
-def _inside(folder: Path) -> Iterator[None]:
-    before = os.getcwd()
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(before)
 
 
 def _last_part(name: str) -> str:
