@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from barnabas.client.wire import Client, groups
+import barnabas
+from barnabas.client.wire import BrokerError, Client, groups
 from barnabas.client.wire.admin import create_topic, delete_topics
 from bench.systems import CACHE, Kafka, unavailable
 from tests.spark.conftest import Reading
@@ -102,3 +103,18 @@ def test_streams_groups_and_topics_made_again(spark: Any, kafka: str, tmp_path: 
             run()
         run(failOnDataLoss="false")
         assert found == ["a", "b", "c", "d", "e", "f", "g"]
+
+
+def test_a_topic_is_read_as_a_table(kafka: str) -> None:
+    with Client(kafka) as client:
+        create_topic(client, "as-a-table", partitions=2)
+    send(kafka, "as-a-table", ["a", "b"], **{"compression.type": "lz4"})
+    transact(kafka, "as-a-table", ["c"], commit=True)
+    transact(kafka, "as-a-table", ["aborted"], commit=False)
+    found = barnabas.read("as-a-table", servers=kafka, headers=True)
+    assert found["value"].to_pylist() == [b"a", b"b", b"c"]
+    assert found["headers"][0].as_py() == [{"key": "h", "value": b"1"}]
+    everything = barnabas.read("as-a-table", servers=kafka, isolation="read_uncommitted", start={0: 2})
+    assert everything["value"].to_pylist() == [b"c", b"aborted"]
+    with pytest.raises(BrokerError, match="there is no such topic"):
+        barnabas.read("no-such-topic", servers=kafka)
