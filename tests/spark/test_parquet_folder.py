@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
-from barnabas.app.cli import main
+from barnabas.cli import main
 from barnabas.client.wire import Client
 from barnabas.client.wire.admin import delete_records
 from barnabas.model.ids import TopicPartition

@@ -226,7 +226,7 @@ def test_a_planted_violation_is_caught(tmp_path: Path, file: str, text: str) -> 
         ("runtime/x.py", "from barnabas.storage import log"),
         ("spark/x.py", "from barnabas.storage.tier.reader import Reader\nfrom barnabas.storage import tier"),
         ("net/x.py", "import asyncio, socket"),
-        ("__main__.py", "from barnabas.app.cli import main"),
+        ("__main__.py", "from barnabas.cli import main"),
         ("__init__.py", "from barnabas.client.arrow import table"),
     ],
 )
