@@ -286,6 +286,8 @@ class Node:
         self.broker_epoch: int = response.broker_epoch
         self.broker = self._make_broker()
         self.pipeline = Pipeline(broker_apis.table(self.broker), self._clock, report=self._report)
+        if self._startup is not None:
+            self._startup.phase = Phase.RECOVERY
         try:
             self._load_logs(self.controller.machine.image)
         except START_PROBLEMS as problem:

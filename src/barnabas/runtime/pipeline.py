@@ -248,6 +248,15 @@ class _Familiar(NamedTuple):
     """Of the authoriser."""
 
 
+class _Place(NamedTuple):
+    """Where a request is: its frame, and in it where the request and its body begin and end."""
+
+    frame: memoryview
+    start: int
+    body: int
+    stop: int
+
+
 class Session:
     def __init__(self, pipeline: Pipeline, outlet: Outlet, listener: str, client_host: str) -> None:
         self.outlet = outlet
@@ -278,8 +287,8 @@ class Session:
             self._familiar = None
             return self._receive_new(frame, start, stop)
         body = start + familiar.size
-        throttle_ms = pipeline.quota.charge(self, api.key, stop - start)
         fast_path = familiar.fast_path
+        throttle_ms = None if fast_path is None else pipeline.quota.charge(self, api.key, stop - start)
         if fast_path is not None and not throttle_ms:
             began_ns = pipeline.clock.monotonic_ns()
             try:
@@ -297,8 +306,7 @@ class Session:
                     counters.count_errors([fast_path.error_code])
                 return reply
         request = Request(self, api, familiar.version, correlation_id, familiar.client_id)
-        request.throttle_ms = throttle_ms
-        return self._decode(request, familiar.read, frame, start, body, stop, fast_path)
+        return self._decode(request, familiar.read, _Place(frame, start, body, stop), fast_path, throttle_ms)
 
     def _receive_new(self, frame: memoryview, start: int, stop: int) -> Request | None:
         try:
@@ -308,7 +316,7 @@ class Session:
         api = self._find(key, version)
         if not api.min_version <= version <= api.max_version:
             # An unknown version of ApiVersions is answered in version 0 with error 35, so that any client can learn.
-            return self._perform(Request(self, api, 0, correlation_id, client_id), None, stop - start)
+            return self._perform(Request(self, api, 0, correlation_id, client_id), None, stop - start, None)
         loaded = api.loaded
         read = codec.reader(loaded.request, version)
         fast_path = None
@@ -318,8 +326,7 @@ class Session:
             generation = self._pipeline.authoriser.generation
             self._familiar = _Familiar(beginning, body - start, api, version, client_id, read, fast_path, generation)
         request = Request(self, api, version, correlation_id, client_id)
-        request.throttle_ms = self._pipeline.quota.charge(self, key, stop - start)
-        return self._decode(request, read, frame, start, body, stop, fast_path)
+        return self._decode(request, read, _Place(frame, start, body, stop), fast_path, None)
 
     def _find(self, key: int, version: int) -> Api:
         api = self._pipeline.apis.get(key)
@@ -336,29 +343,29 @@ class Session:
     # Decode, authorise, handle
 
     def _decode(
-        self,
-        request: Request,
-        read: Reader,
-        frame: memoryview,
-        start: int,
-        body: int,
-        stop: int,
-        fast_path: FastPath | None,
+        self, request: Request, read: Reader, place: _Place, fast_path: FastPath | None, throttle_ms: int | None
     ) -> Request | None:
+        """``throttle_ms`` is None where the request is not charged to the quota yet."""
+        frame, start, body, stop = place
         try:
             message, _ = read(frame, body, stop)
         except DecodeError as problem:
             request.api.counters.refused += 1
             raise Refused(f"a malformed {request.api.name} request version {request.version}: {problem}") from problem
-        return self._perform(request, message, stop - start, fast_path, (frame, body, stop))
+
+        def learn() -> None:
+            if fast_path is not None:
+                fast_path.learn(frame, body, stop, message)
+
+        return self._perform(request, message, stop - start, throttle_ms, learn)
 
     def _perform(
         self,
         request: Request,
         message: Any,
         size_bytes: int,
-        fast_path: FastPath | None = None,
-        place: tuple[memoryview, int, int] | None = None,
+        throttle_ms: int | None,
+        learn: Callable[[], None] = lambda: None,
     ) -> Request | None:
         pipeline = self._pipeline
         clock, counters = pipeline.clock, request.api.counters
@@ -367,9 +374,11 @@ class Session:
         began_ns = clock.monotonic_ns()
         try:
             response = pipeline.authoriser.refusal(request, message)
+            if throttle_ms is None:
+                throttle_ms = pipeline.quota.charge(self, request.api.key, size_bytes)
+            request.throttle_ms = throttle_ms
             if response is None:
-                if fast_path is not None and place is not None:
-                    fast_path.learn(*place, message)
+                learn()
                 response = request.api.loaded.handle(request, message)
         except Exception as problem:
             self._report(request, problem)
