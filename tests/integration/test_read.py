@@ -10,6 +10,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import duckdb
+import numpy as np
+import pandas
 import polars
 import pyarrow as pa
 import pytest
@@ -145,6 +147,10 @@ def test_columns_can_be_chosen(topic: str, servers: str, columns: list[str], hea
         ({"start": (NOON + timedelta(seconds=8)).astimezone().replace(tzinfo=None)}, {0: [8, 9]}),
         ({"start": NOON_MS + 8000}, {0: [8, 9]}),
         ({"start": NOON_MS + 60_000}, {}),
+        ({"start": np.int64(NOON_MS + 8000)}, {0: [8, 9]}),
+        ({"start": {np.int32(0): np.int64(9), np.int64(1): 5}}, {0: [9]}),
+        ({"start": pandas.Timestamp(NOON) + pandas.Timedelta(seconds=8)}, {0: [8, 9]}),
+        ({"start": pandas.Timestamp((NOON + timedelta(seconds=8)).astimezone().replace(tzinfo=None))}, {0: [8, 9]}),
         ({"end": NOON_MS + 1000}, {0: [0], 1: [0]}),
         ({"isolation": "read_uncommitted", "start": {0: 9, 1: 4, 2: 0}}, {0: [9], 1: [4]}),
     ],
@@ -162,6 +168,7 @@ def test_bounds(topic: str, servers: str, given: dict[str, object], expected: di
         ({"start": 1.5}, "start is 1.5: "),
         ({"end": -1}, "end is -1: "),
         ({"start": 17}, r"start is 17: a number is a time in milliseconds since 1970.*\{0: 17\}"),
+        ({"start": np.int64(17)}, "start is .*17.*: a number is a time"),
         ({"start": {0: -2}}, r"start is \{0: -2\}: "),
         ({"start": {"0": 2}}, r"start is \{'0': 2\}: "),
         ({"start": {7: 2}}, r"start is \{7: 2\}: partition 7 is not among those that are read"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, SupportsIndex, TypeAlias, TypeGuard
 
 import pyarrow as pa
 
@@ -159,9 +159,11 @@ def _offsets(
 
 
 def _time_ms(bound: datetime | int) -> int:
-    if isinstance(bound, int):
-        return bound
-    return -((_EPOCH - bound.astimezone(UTC)) // _MILLISECOND)  # rounded up: records have whole milliseconds
+    if not isinstance(bound, datetime):
+        return operator.index(bound)
+    # A datetime of Python's own: those of pandas do not take one without a time zone for local time.
+    moment = datetime.combine(bound.date(), bound.time(), bound.tzinfo).astimezone(UTC)
+    return -((_EPOCH - moment) // _MILLISECOND)  # rounded up: records have whole milliseconds
 
 
 def _check_offsets(name: str, bound: Mapping[int, int], logs: Mapping[TopicPartition, _Log]) -> None:
@@ -186,7 +188,8 @@ def _check_arguments(start: Bound, end: Bound, servers: str, isolation: str) -> 
         raise ValueError(f"isolation is {isolation!r}: read_committed or read_uncommitted is expected")
     _check_bound("start", start)
     _check_bound("end", end)
-    if isinstance(start, datetime | int) and isinstance(end, datetime | int) and _time_ms(start) > _time_ms(end):
+    times = [_time_ms(bound) for bound in (start, end) if not isinstance(bound, str | Mapping)]
+    if len(times) == 2 and times[0] > times[1]:
         raise ValueError(f"start is {start!r}, after end, which is {end!r}")
     if isinstance(start, Mapping) and isinstance(end, Mapping):
         for number in start.keys() & end.keys():
@@ -203,14 +206,14 @@ def _check_bound(name: str, bound: object) -> None:
         is_right = isinstance(bound, datetime) or _is_count(bound)
     if not is_right:
         raise ValueError(f"{name} is {bound!r}: {_EXPECTED} is expected")
-    if isinstance(bound, int) and bound < SMALLEST_TIME_MS:
+    if _is_count(bound) and operator.index(bound) < SMALLEST_TIME_MS:
         raise ValueError(
             f"{name} is {bound!r}: a number is a time in milliseconds since 1970, and this one lies before 1973; "
             f"name offsets by partition, as in {{0: {bound}}}, or give such a time as a datetime"
         )
 
 
-def _is_count(value: object) -> bool:
+def _is_count(value: object) -> TypeGuard[SupportsIndex]:
     """A whole number from 0 on, of Python or of numpy."""
     return hasattr(value, "__index__") and not isinstance(value, bool) and operator.index(value) >= 0
 
