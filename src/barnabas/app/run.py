@@ -7,7 +7,7 @@ import gc
 import os
 import signal
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from barnabas.app.server import Server
@@ -64,7 +64,15 @@ async def _serve(
     server = assemble(loaded, loop=loop, memory=memory, report=report, on_failure=end)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end, None)
-    await server.start()
+    starting = asyncio.ensure_future(server.start())
+    first_of: list[asyncio.Future[Any]] = [starting, ended]
+    await asyncio.wait(first_of, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()  # a start can wait for others, and for room on the disk
+        await asyncio.wait([starting])
+        on_ending(ended.result())
+        return False
+    starting.result()
     gc.freeze()
     gc.enable()
     on_started(server)

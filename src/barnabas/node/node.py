@@ -30,6 +30,7 @@ from barnabas.node import format as formatting
 from barnabas.node.description import describe_directories
 from barnabas.node.metadata_snapshots import Snapshots
 from barnabas.node.ports import NodeDisk, Workers
+from barnabas.node.shutdown import Shutdown
 from barnabas.node.startup import Phase, Startup
 from barnabas.node.transport import NodeTransport
 from barnabas.node.upkeep import Upkeep
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
 
 METADATA_SETTINGS = TopicSettings(retention_ms=-1, retention_bytes=-1, max_message_bytes=8 << 20)
 COMPACTION_DELAY_MS = 200
-STOP_PATIENCE_MS = 5_000
-"""With each thing that a stop waits for."""
 
 START_PROBLEMS = (
     DiskError,
@@ -429,49 +428,25 @@ class Node:
             self.broker.partitions.stop_offline()
 
     def stop(self, end_connections: Callable[[], None], then: Callable[[bool], None]) -> None:
-        """A clean stop, after listeners stopped reading: gives up leadership, syncs everything, writes the marker.
+        """A clean stop, after listeners stopped reading (``shutdown``).
 
-        ``then`` gets False if the disk failed: nothing acknowledged is lost, but the next start has to recover. Appends
-        are acknowledged first: a producer that gets NOT_LEADER_OR_FOLLOWER would send them again. Connections are
-        closed before the broker is fenced: librdkafka 2.10 and later do not reconnect after a Metadata response without
-        brokers.
+        ``then`` gets False if the disk failed: nothing acknowledged is lost, but the next start has to recover.
         """
+        high_watermarks: dict[TopicPartition, int] = {}
 
-        def committed() -> None:
-            high_watermarks = self.broker.partitions.high_watermarks()
-            self._ask_to_stop(lambda is_told: without_leadership(is_told, high_watermarks))
+        def ask_to_stop(timeout_ms: int, answered: Callable[[Any], None]) -> None:
+            if not high_watermarks:
+                high_watermarks.update(self.broker.partitions.high_watermarks())
+            request = self._heartbeat(want_shut_down=True)
+            self.transport.send(self._controller_id(), request, timeout_ms, answered)
 
-        def without_leadership(is_told: bool, high_watermarks: dict[TopicPartition, int]) -> None:
-            end_connections()
-            if is_told:
-                self._ask_to_stop(lambda _: then(self._close(high_watermarks)))
-            else:
-                then(self._close(high_watermarks))
-
-        self._within_patience(self.broker.partitions.when_all_committed, committed)
-
-    def _within_patience(self, begin: Callable[[Callable[[], None]], None], then: Callable[[], None]) -> None:
-        """Calls ``then`` once: when what ``begin`` began is done, or when it has taken too long."""
-        is_over = False
-
-        def finish() -> None:
-            nonlocal is_over
-            if not is_over:
-                is_over = True
-                timer.cancel()
-                then()
-
-        timer = self._clock.call_at(self._clock.monotonic_ms() + STOP_PATIENCE_MS, finish)
-        begin(finish)
-
-    def _ask_to_stop(self, then: Callable[[bool], None]) -> None:
-        """At the first call the controller takes leadership from this broker, at the second it fences it."""
-
-        def answered(response: Any) -> None:
-            then(not isinstance(response, ApiError) and not response.error_code)
-
-        request = self._heartbeat(want_shut_down=True)
-        self.transport.send(self._controller_id(), request, STOP_PATIENCE_MS, answered)
+        Shutdown(
+            clock=self._clock,
+            when_all_committed=self.broker.partitions.when_all_committed,
+            ask_to_stop=ask_to_stop,
+            end_connections=end_connections,
+            then=lambda: then(self._close(high_watermarks)),
+        ).begin()
 
     def abort(self) -> None:
         """Stops at once, as a crash would: nothing is marked clean."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -55,7 +56,7 @@ class World(Protocol):
     def node_for(self, client: Client) -> SimNode: ...
 
 
-class Client:
+class Client(ABC):
     """One connection and one request at a time."""
 
     def __init__(self, world: World, name: str, rng: random.Random) -> None:
@@ -73,8 +74,9 @@ class Client:
     def start(self) -> None:
         self.later(self.run)
 
+    @abstractmethod
     def run(self) -> None:
-        raise NotImplementedError
+        """What the client does first."""
 
     def later(self, callback: Callable[[], None], span: tuple[float, float] = PAUSE_MS) -> None:
         self.world.scheduler.after(self.random.uniform(*span), callback)
