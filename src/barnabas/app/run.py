@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from barnabas.app.server import Server
     from barnabas.app.settings_loader import LoadedSettings
 
+START_GRACE_S = 3.0
+"""A start that a signal meets is finished and then stopped cleanly, unless it waits: for others, or for room on the disk."""
+
 
 def run(
     *,
@@ -68,7 +71,9 @@ async def _serve(
     first_of: list[asyncio.Future[Any]] = [starting, ended]
     await asyncio.wait(first_of, return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
-        starting.cancel()  # a start can wait for others, and for room on the disk
+        await asyncio.wait([starting], timeout=START_GRACE_S)
+    if not starting.done():
+        starting.cancel()
         await asyncio.wait([starting])
         on_ending(ended.result())
         return False

@@ -30,6 +30,7 @@ class Waiting:
 def test_a_signal_ends_a_start_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     server, endings = Waiting(), []
     monkeypatch.setattr(assembly, "assemble", lambda *_, **__: server)
+    monkeypatch.setattr(run, "START_GRACE_S", 0.01)
     given = [("listeners", "PLAINTEXT://127.0.0.1:0")]
 
     def started(_server: Any) -> None:
