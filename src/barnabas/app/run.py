@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from barnabas.app.settings_loader import LoadedSettings
 
 START_GRACE_S = 3.0
-"""A start that a signal meets is finished and then stopped cleanly, unless it waits: for others, or for room on the disk."""
+"""A signal during the start takes effect after it, unless the start waits: for other nodes, or for room on the disk."""
 
 
 def run(
