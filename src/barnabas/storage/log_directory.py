@@ -112,12 +112,10 @@ class LogDirectory:
             self.was_clean = False
         found = list(find_logs(self.disk, self.path))
         self._marked = {name for name, folder in found if self.disk.exists(f"{folder}/{NO_CHECKPOINTS}")}
-        if self._marked:
-            self._checkpoints.discard_absent({name for name, _ in found} - self._marked)
-        recovery_points = self._checkpoints[checkpoints.RECOVERY_POINTS]
-        start_offsets = self._checkpoints[checkpoints.LOG_START_OFFSETS]
-        cleaner_offsets = self._checkpoints[checkpoints.CLEANER_OFFSETS]
-        self._high_watermarks = dict(self._checkpoints[checkpoints.HIGH_WATERMARKS])
+        recovery_points = self._checkpointed(checkpoints.RECOVERY_POINTS)
+        start_offsets = self._checkpointed(checkpoints.LOG_START_OFFSETS)
+        cleaner_offsets = self._checkpointed(checkpoints.CLEANER_OFFSETS)
+        self._high_watermarks = self._checkpointed(checkpoints.HIGH_WATERMARKS)
         for name in self.disk.list(self.path):
             if _TO_BE_DELETED.fullmatch(name):
                 self.disk.remove_tree(f"{self.path}/{name}")
@@ -145,6 +143,11 @@ class LogDirectory:
         if self.was_clean:
             self.disk.remove(f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}")
             self.disk.sync_directory(self.path)
+
+    def _checkpointed(self, name: str) -> dict[TopicPartition, int]:
+        """Without the entries of deleted topics whose names other topics have now."""
+        offsets = self._checkpoints[name]
+        return {partition: offset for partition, offset in offsets.items() if partition not in self._marked}
 
     def _sync_recovered(self, log: Log) -> None:
         """What a crash left unsynced counts as durable only once it is synced; a start may wait for that.
@@ -202,6 +205,7 @@ class LogDirectory:
                 random=options.random,
             )
         except DiskError:
+            self._marked.discard(partition)
             self._removing(lambda: self.disk.remove_tree(directory))
             raise
         log.parent_unsynced = True
@@ -301,7 +305,7 @@ class LogDirectory:
         }
 
     def checkpointed_high_watermark(self, partition: TopicPartition) -> int:
-        return self._checkpoints[checkpoints.HIGH_WATERMARKS].get(partition, 0)
+        return self._high_watermarks.get(partition, 0)
 
     def close(self, *, broker_epoch: int, high_watermarks: dict[TopicPartition, int] | None = None) -> bool:
         """Flushes and closes everything; the marker is written only where all of it went well."""

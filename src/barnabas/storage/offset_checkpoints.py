@@ -104,6 +104,7 @@ class OffsetCheckpoints:
         def stored(problem: DiskError | None) -> None:
             self._storing = None
             if problem is not None:
+                self._unsynced.update(changed)  # nobody knows what the files hold now
                 self._report("the checkpoints could not be written", folder=self._folder, reason=str(problem))
             elif rewrites == self._rewrites:
                 self._unsynced.difference_update(changed)

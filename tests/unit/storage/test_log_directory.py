@@ -348,3 +348,30 @@ def test_creating_on_a_full_disk_leaves_nothing_behind():
     log = one.create(A, TOPIC_ID, settings, now_ms=NOW)
     append(log)
     assert [name for name in disk.list("/data") if name.startswith("topic")] == ["topic-with-dash-0"]
+
+
+def test_a_mark_of_a_recreated_partition_goes_when_the_checkpoints_are_durable():
+    disk = SimDisk()
+    one = _recreate(disk)
+    assert "checkpoints.obsolete" not in disk.list("/data/topic-with-dash-0")
+    disk.is_slow = True
+    one.checkpoint({A: 10, B: 0})  # on its way when the partition is deleted
+    one.delete(A, bytes(16), NOW)
+    one.create(A, TOPIC_ID, small(), now_ms=NOW)
+    assert "checkpoints.obsolete" in disk.list("/data/topic-with-dash-0")
+    while disk.release_one():
+        pass
+    assert "checkpoints.obsolete" not in disk.list("/data/topic-with-dash-0")
+
+
+def test_a_recreated_partition_that_cannot_be_created_can_be_later():
+    disk = SimDisk()
+    one = _recreate(disk)
+    one.checkpoint({A: 10, B: 0})
+    one.delete(A, bytes(16), NOW)
+    disk.fail_next_of("allocate", Fault.ENOSPC)
+    with pytest.raises(DiskError):
+        one.create(A, TOPIC_ID, small(preallocate=True), now_ms=NOW)
+    one.checkpoint({B: 0})
+    append(one.create(A, TOPIC_ID, small(), now_ms=NOW))
+    assert one.close(broker_epoch=1)
