@@ -67,6 +67,8 @@ STANDARD_LIBRARY_ONLY = ("model",)
 PURE = ("model", "wire", "core")
 IMPURE_MODULES = frozenset({"asyncio", "time", "random", "os", "socket", "threading", "logging"})
 ASYNCIO = ("net", "gateway", "app")
+SOCKETS = ("net", "client")
+"""The client is for programs that have no event loop."""
 
 FILES_OF_CLI = ("__main__.py",)
 """``python -m barnabas`` runs the command line."""
@@ -138,6 +140,8 @@ def violations(root: Path) -> list[str]:
             listed.append(f"{each}: the package is pure")
         if top == "asyncio" and each.package not in ASYNCIO:
             listed.append(f"{each}: asyncio is in {', '.join(ASYNCIO)} only")
+        if top in ("socket", "ssl", "selectors") and each.package not in SOCKETS:
+            listed.append(f"{each}: sockets are in {', '.join(SOCKETS)} only")
     return listed
 
 
@@ -201,6 +205,7 @@ def test_packages_import_only_what_the_table_allows() -> None:
         ("app/x.py", "from barnabas.cli.output import print_table"),
         ("cli/x.py", "import barnabas.sim.disk"),
         ("cli/x.py", "import asyncio"),
+        ("app/listeners.py", "import socket"),
         ("__main__.py", "import asyncio"),
         ("sim/x.py", "from barnabas.app import memory_disk"),
         ("testing/x.py", "from barnabas.broker.context import Broker"),

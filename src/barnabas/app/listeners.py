@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import re
-import socket
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -12,6 +11,7 @@ from msgspec import Struct
 from barnabas.core.metadata.image import Endpoint
 from barnabas.model.broker_settings import BrokerSettings
 from barnabas.model.errors import StartError
+from barnabas.net.binding import UNRESOLVED, BoundSocket, address_of
 
 _LISTENER = re.compile(r"([A-Za-z0-9_\-]+)://(\[[0-9a-fA-F:.%]*\]|[^:/\[\]]*):(\d{1,5})")
 _WILDCARDS = ("0.0.0.0", "::", "")
@@ -31,7 +31,7 @@ class BoundListener(Struct):
     address: Address
     """As bound: the port is the real one."""
     advertised: Endpoint
-    socket: socket.socket
+    socket: BoundSocket
 
 
 def parse(key: str, texts: Sequence[str]) -> list[Address]:
@@ -117,15 +117,11 @@ def _bind(address: Address, told: Address | None) -> BoundListener:
             f"--set advertised.listeners={address.name}://HOST:{address.port or 9092}, where HOST is this machine's "
             "name or address as clients know it."
         )
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
     try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((address.host, address.port))
+        sock = BoundSocket(address.host, address.port)
     except (OSError, UnicodeError) as problem:
-        sock.close()
         raise StartError(cannot_listen(address, problem)) from None
-    port = int(sock.getsockname()[1])
+    port = sock.port
     actual = Address(address.name, address.host, port)
     if told is None:
         return BoundListener(actual, Endpoint(address.name, address.host, port), sock)
@@ -143,7 +139,8 @@ def bind_controller(settings: BrokerSettings) -> BoundListener | None:
     wanted = [address for address in parse("listeners", settings.listeners) if address.name in controllers][:1]
     _check_protocols(settings, wanted)
     for address in wanted:
-        return _bind(address, Address(address.name, address.host or "localhost", address.port))
+        host = "localhost" if address.host in _WILDCARDS else address.host
+        return _bind(address, Address(address.name, host, address.port))
     return None
 
 
@@ -159,7 +156,7 @@ def cannot_listen(address: Address, problem: OSError | UnicodeError) -> str:
     """The address, the reason, and what to do about it."""
     reason = (getattr(problem, "strerror", None) or str(problem)).lower()
     code = problem.errno if isinstance(problem, OSError) else None
-    if isinstance(problem, socket.gaierror | UnicodeError):
+    if isinstance(problem, UNRESOLVED):
         remedy = "Give an address of this machine, e.g. --listen 127.0.0.1:9092."
     elif code == errno.EADDRINUSE:
         other = Address(address.name, address.host, address.port + (1 if address.port < MAX_PORT else -1))
@@ -179,13 +176,10 @@ def limits_by_address(overrides: str) -> dict[str, int]:
     limits = {}
     for entry in filter(None, map(str.strip, overrides.split(","))):
         host, _, number = entry.rpartition(":")
-        try:
-            address = socket.getaddrinfo(host.strip("[]"), None)[0][4][0] if host else ""
-        except (OSError, UnicodeError):
-            address = ""
+        address = address_of(host.strip("[]"))
         if not address or not number.isdecimal():
             raise StartError(
                 f"Invalid value {entry} for configuration max.connections.per.ip.overrides: write HOST:NUMBER."
             )
-        limits[str(address)] = int(number)
+        limits[address] = int(number)
     return limits

@@ -102,7 +102,7 @@ class Server:
         listen(bound, self.settings.socket_listen_backlog_size)
         listener = Listener(
             name=bound.address.name,
-            sock=bound.socket,
+            sock=bound.socket.socket,
             loop=self._loop,
             pipeline=pipeline,
             limits=self.limits,
