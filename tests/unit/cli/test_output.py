@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -183,6 +183,15 @@ def test_a_message_that_is_too_large_is_one_sentence(shared_broker: EmbeddedBrok
     assert done.stderr == "Error: Unable to produce message: Broker: Message size too large.\n"
 
 
+@pytest.fixture
+def raised_by_ctrl_c() -> Iterator[None]:
+    """A shell starts background jobs with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("raised_by_ctrl_c")
 def test_ctrl_c_is_a_flag_or_comes_later() -> None:
     with Interrupt() as interrupt:
         assert not interrupt.seen
