@@ -17,6 +17,7 @@ from barnabas.client.wire.admin import create_partitions, create_topic, delete_r
 from barnabas.client.wire.errors import DataLoss
 from barnabas.model.ids import TopicPartition
 from barnabas.testing import EmbeddedBroker
+from tests.reliability.raw import wait_until
 from tests.spark.conftest import values, write
 
 with warnings.catch_warnings():
@@ -292,7 +293,7 @@ def test_a_group_that_refuses_does_not_stop_the_query(
     reader = make()
     start = reader.initialOffset()
     assert reader.latestOffset(text(start), ALL) == start
-    assert "the progress of the query was not published" in caplog.text
+    wait_until(lambda: "the progress of the query was not published" in caplog.text, "the refusal is logged")
 
 
 def test_a_reader_travels_to_executors(make: Make, client: Client, topic: str) -> None:
