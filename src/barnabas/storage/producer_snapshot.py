@@ -18,6 +18,9 @@ _COUNT = Struct(">i")
 _ENTRY = Struct(">qhiqiqiq")
 _VERSION = 1
 
+RETRY_MS = 15 * 60_000
+"""How long after a start a producer may repeat what it had sent before: more than clients' delivery time-outs."""
+
 
 class CorruptSnapshot(Exception):
     """A snapshot that cannot be trusted; an older one or the log itself takes its place."""
@@ -109,7 +112,8 @@ class Snapshots:
     ) -> None:
         """Fills the state from the newest sound snapshot in (start, end]; empty at the start offset without one.
 
-        Idle producers are left out, as in Kafka; those that the log holds batches of since then are found there.
+        None expires by the time that passed while the log was closed (ADR 17): it is only known from the wall clock, and
+        a producer whose batch was in flight at the stop may still repeat it. Each has RETRY_MS from now.
         """
         for offset in reversed([offset for offset in self.offsets if start_offset < offset <= end_offset]):
             try:
@@ -118,9 +122,10 @@ class Snapshots:
                 self.remove(offset)
                 continue
             state.clear(offset)
+            least_ms = now_ms - max(0, expiration_ms - RETRY_MS)
             for entry in entries:
-                if not entry.is_idle(now_ms, expiration_ms):
-                    state.load(entry)
+                entry.last_heard_ms = max(entry.last_heard_ms, least_ms)
+                state.load(entry)
             return
         state.clear(start_offset)
 

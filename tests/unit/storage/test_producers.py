@@ -6,7 +6,7 @@ import pytest
 
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.sim.disk import SimDisk
-from barnabas.storage.producer_snapshot import CorruptSnapshot, decode_snapshot, encode_snapshot
+from barnabas.storage.producer_snapshot import RETRY_MS, CorruptSnapshot, decode_snapshot, encode_snapshot
 from barnabas.storage.producer_state import MAX_SEQUENCE, Origin, ProducerState
 from tests.unit.storage.kit import NOW, append, batch, end_transaction, new_log, offsets, open_log, produce, small, span
 
@@ -148,13 +148,18 @@ def test_producers_of_old_records_are_known_across_restarts(timestamp: int, clea
     produce(log, 1, 1, timestamp=timestamp)
 
 
-def test_idle_producers_are_left_out_when_a_snapshot_is_loaded():
+def test_a_producer_may_repeat_a_batch_after_a_long_stop_and_expires_later():
+    day_ms = 24 * 60 * 60_000
     disk = SimDisk()
     log = open_log(disk)
     produce(log, 1, 0)
     log.close()
-    assert [*open_log(disk, clean=True, now_ms=NOW + 999, producer_id_expiration_ms=1000).producers.producers] == [1]
-    assert [*open_log(disk, clean=True, now_ms=NOW + 1000, producer_id_expiration_ms=1000).producers.producers] == []
+    later = NOW + 10 * day_ms
+    log = open_log(disk, clean=True, now_ms=later, producer_id_expiration_ms=day_ms)
+    assert produce(log, 1, 0).duplicate
+    log.expire_producers(later, 0)
+    assert log.expire_producers(later + RETRY_MS - 1, RETRY_MS - 1) == 0
+    assert log.expire_producers(later + RETRY_MS, RETRY_MS) == 1
 
 
 @pytest.mark.parametrize("jump_ms", [10_000_000, -10_000_000])
