@@ -12,7 +12,7 @@ def is_clean(broker: EmbeddedBroker, topic: str) -> Callable[[], bool]:
     """Whether the log has been cleaned up to its active segment."""
     assert broker._server is not None
     node = broker._server.node
-    wait_until(lambda: node.compaction is not None, "the cleaner was not started")
+    wait_until(lambda: node.broker_part.compaction is not None, "the cleaner was not started")
     partition = node.broker.partitions.get(topic, 0)
     assert partition is not None
     log = partition.log

@@ -76,11 +76,11 @@ def test_names_of_hosts_are_looked_up_beside_the_loop(broker: EmbeddedBroker, mo
 def test_the_cleaner_obeys(broker: EmbeddedBroker) -> None:
     assert broker._server is not None
     node = broker._server.node
-    wait_until(lambda: node.compaction is not None, "a cleaner")
+    wait_until(lambda: node.broker_part.compaction is not None, "a cleaner")
     alter(broker, "log.cleaner.backoff.ms", "123")
     alter(broker, "log.cleaner.io.max.bytes.per.second", "1000000")
-    assert node.compaction.cleaner._limits.backoff_ms == 123
-    assert node.compaction._throttle._seconds_per_byte == 1e-6
+    assert node.broker_part.compaction.cleaner._limits.backoff_ms == 123
+    assert node.broker_part.compaction._throttle._seconds_per_byte == 1e-6
     resource = ConfigResource(ResourceType.BROKER, "1")
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     entry = admin.describe_configs([resource])[resource].result(60)["log.cleaner.backoff.ms"]

@@ -8,18 +8,25 @@ import sys
 
 import pytest
 
-from barnabas.sim.mutants import MUTANTS
+from barnabas.sim.mutants import CLUSTER_MUTANTS, MUTANTS
 from barnabas.sim.world import run_seed
-from tests.simulation.simulate import find_mutant
+from tests.simulation.simulate import find_mutant, nodes_of
 
 SEEDS_A_TEST = 20
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("first", range(0, 200, SEEDS_A_TEST))
+@pytest.mark.parametrize("first", range(0, 100, SEEDS_A_TEST))
 def test_clients_see_nothing_wrong_whatever_happens_to_the_node(first: int) -> None:
     for seed in range(first, first + SEEDS_A_TEST):
         run_seed(seed)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("first", range(0, 20, 5))
+def test_clients_see_nothing_wrong_whatever_happens_to_a_cluster(first: int) -> None:
+    for seed in range(first, first + 5):
+        run_seed(seed, nodes_of(seed))
 
 
 @pytest.mark.parametrize("seed", [316])
@@ -28,7 +35,7 @@ def test_seeds_that_have_found_something(seed: int) -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("name", [*MUTANTS, *CLUSTER_MUTANTS])
 def test_planted_bugs_are_found(name: str) -> None:
     assert find_mutant(name) is not None
 

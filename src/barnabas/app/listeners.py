@@ -75,9 +75,9 @@ def _check_protocols(settings: BrokerSettings, addresses: Sequence[Address]) -> 
 
 
 def controller_endpoint(settings: BrokerSettings, bound: BoundListener | None) -> tuple[str, str, int]:
-    """What the voters record names: where the controller listens, or would if ``listeners`` named it."""
+    """What the voters record names: where the controller is reached, or would be if ``listeners`` named it."""
     if bound is not None:
-        return bound.address.name, bound.address.host or "localhost", bound.address.port
+        return bound.advertised.name, bound.advertised.host, bound.advertised.port
     names = [name.upper() for name in settings.controller_listener_names]
     return (names or ["CONTROLLER"])[0], "localhost", 9093
 
@@ -96,8 +96,9 @@ def is_loopback(host: str) -> bool:
 def bind(settings: BrokerSettings) -> list[BoundListener]:
     """Binds every listener; none accepts connections before ``listen``."""
     wanted = client_listeners(settings)
-    told = {address.name: address for address in parse("advertised.listeners", settings.advertised_listeners or ())}
-    unknown = [name for name in told if name not in {address.name for address in wanted}]
+    told = _advertised(settings)
+    known = {address.name for address in parse("listeners", settings.listeners)}
+    unknown = [name for name in told if name not in known]
     if unknown:
         raise StartError(f"advertised.listeners names {unknown[0]}, which is not among listeners.")
     bound: list[BoundListener] = []
@@ -133,6 +134,10 @@ def _bind(address: Address, told: Address | None) -> BoundListener:
     return BoundListener(actual, Endpoint(address.name, told.host, told.port or port), sock)
 
 
+def _advertised(settings: BrokerSettings) -> dict[str, Address]:
+    return {address.name: address for address in parse("advertised.listeners", settings.advertised_listeners or ())}
+
+
 def bind_controller(settings: BrokerSettings) -> BoundListener | None:
     """The listener for other nodes and for clients of the controller (KIP-919), where ``listeners`` names it."""
     controllers = {name.upper() for name in settings.controller_listener_names}
@@ -140,7 +145,7 @@ def bind_controller(settings: BrokerSettings) -> BoundListener | None:
     _check_protocols(settings, wanted)
     for address in wanted:
         host = "localhost" if address.host in _WILDCARDS else address.host
-        return _bind(address, Address(address.name, host, address.port))
+        return _bind(address, _advertised(settings).get(address.name) or Address(address.name, host, address.port))
     return None
 
 

@@ -12,11 +12,13 @@ from barnabas.app import adoption
 from barnabas.app.clock import LoopClock
 from barnabas.app.connection_limits import AddressLimits, limit_connections
 from barnabas.app.listeners import BoundListener, bind, bind_controller, controller_endpoint, listen
+from barnabas.app.network import PeerNetwork
 from barnabas.app.offload import Worker
 from barnabas.app.read_ahead import ReadAhead
 from barnabas.model.broker_settings import BrokerSettings
 from barnabas.model.errors import StartError
 from barnabas.net.listener import ConnectionLimits, Listener
+from barnabas.net.peer import PeerLimits
 from barnabas.node.node import Node, Report
 from barnabas.runtime.pipeline import Pipeline
 
@@ -45,14 +47,23 @@ class Server:
         self.limits = _connection_limits(settings)
         limit_connections(self.limits, settings, descriptors)
         self._address_limits: AddressLimits | None = None
+        generator = random.Random(os.urandom(16))
+        self._network = PeerNetwork(
+            loop,
+            client_id=lambda: f"broker-{self.settings.id}",
+            random=generator,
+            limits=PeerLimits(max_frame_bytes=settings.socket_request_max_bytes),
+            report=report,
+        )
         self.node = Node(
             settings=settings,
             static_settings=static_settings,
             directories=[os.path.abspath(path) for path in settings.data_directories],
             disk=disk,
             clock=LoopClock(loop),
-            random=random.Random(os.urandom(16)),
+            random=generator,
             workers=lambda name: Worker(loop, name),
+            network=self._network,
             report=report,
             on_failure=on_failure,
             on_settings=self._on_settings,
@@ -69,10 +80,15 @@ class Server:
         """Raises StartError for what a person can mend."""
         try:
             self._address_limits = AddressLimits(self.limits, self.settings, self._loop, self._report)
-            self.bound = bind(self.settings)
-            self._bound_controller = bind_controller(self.settings)
+            self.bound = bind(self.settings) if self.node.is_broker else []
+            self._bound_controller = bind_controller(self.settings) if self.node.is_controller else None
+            endpoints = [listener.advertised for listener in self.bound]
+            self.node.open(endpoints, controller_endpoint(self.settings, self._bound_controller))
+            if self._bound_controller is not None and self.node.controller_pipeline is not None:
+                self._serve(self._bound_controller, self.node.controller_pipeline)
             await self._start_node()
-            self._listen()
+            for bound in self.bound:
+                self._serve(bound, self.node.pipeline)
         except BaseException:
             self._abandon()
             raise
@@ -88,15 +104,8 @@ class Server:
             else:
                 started.set_exception(problem)
 
-        endpoints = [listener.advertised for listener in self.bound]
-        self.node.start(endpoints, controller_endpoint(self.settings, self._bound_controller), done)
+        self.node.start(done)
         await started
-
-    def _listen(self) -> None:
-        for bound in self.bound:
-            self._serve(bound, self.node.pipeline)
-        if self._bound_controller is not None:
-            self._serve(self._bound_controller, self.node.controller_pipeline)
 
     def _serve(self, bound: BoundListener, pipeline: Pipeline) -> None:
         listen(bound, self.settings.socket_listen_backlog_size)
@@ -125,9 +134,10 @@ class Server:
         if self._stopped:
             return True
         self._stopped = True
-        for listener in self.listeners:
-            listener.stop_accepting()
-            listener.halt()
+        if self.node.is_alone:
+            for listener in self.listeners:
+                listener.stop_accepting()
+                listener.halt()
         stopped: asyncio.Future[bool] = self._loop.create_future()
         self.node.stop(self._end_connections, stopped.set_result)
         return await stopped
@@ -142,9 +152,11 @@ class Server:
         for listener in self.listeners:
             listener.close()
         self._read_ahead.close()
+        self._network.close()
 
     def _abandon(self) -> None:
         """The start failed: gives back what was taken."""
+        self._end_connections()
         for bound in (*self.bound, *filter(None, [self._bound_controller])):
             bound.socket.close()
         self.node.abandon()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.core.metadata.image import EMPTY_IMAGE, BrokerImage, Endpoint, MetadataImage
+from barnabas.core.replication.leader import LeaderState
 from barnabas.model.broker_settings import BrokerSettings
 from barnabas.model.errors import ApiError
 from barnabas.model.ids import OFFSETS_TOPIC
-from barnabas.model.ports import Clock, Random, Transport
+from barnabas.model.ports import Clock, Random, Timer
 from barnabas.runtime.partitions import LocalPartitions
 from barnabas.wire.schema import Message
 
@@ -22,6 +23,12 @@ Then = Callable[[Any], None]
 """Takes a response, or the ApiError that stands for it."""
 
 
+class ToController(Protocol):
+    def __call__(self, request: Message, timeout_ms: int, then: Then, *, version: int | None = None) -> None:
+        """``then`` gets the response of the active controller, or an ApiError."""
+
+
+IMAGE_TIMEOUT_MS = 5_000
 CONTROLLER_TIMEOUT_MS = 30_000
 """How long the controller may take to decide; a full disk can hold it up until there is room."""
 
@@ -38,8 +45,7 @@ class Broker:
         make_groups: Callable[[], GroupCoordinator],
         clock: Clock,
         random: Random,
-        transport: Transport,
-        controller_id: Callable[[], int],
+        to_controller: ToController,
         describe_directories: Callable[[], list[Any]],
         served: Callable[[], list[tuple[int, int, int]]],
         apis: Callable[[], Mapping[int, Api]],
@@ -53,8 +59,7 @@ class Broker:
         self._groups: GroupCoordinator | None = None
         self.clock = clock
         self.image: MetadataImage = EMPTY_IMAGE
-        self._transport = transport
-        self._controller_id = controller_id
+        self._to_controller = to_controller
         self.describe_directories = describe_directories
         self.served = served
         """(key, lowest, highest version) of each API that is advertised."""
@@ -62,6 +67,7 @@ class Broker:
         """Every API of the pipeline, by key, with its counters."""
         self.sessions = FetchSessions(settings.max_incremental_fetch_session_cache_slots, clock, random)
         self.producer_ids = ProducerIds(self)
+        self._waiting_for_image: list[tuple[Callable[[MetadataImage], bool], Callable[[], None]]] = []
         self.metadata_cache: dict[tuple[int, str], Message] = {}
         """Answers about all topics for the present image, by version and listener."""
 
@@ -74,6 +80,30 @@ class Broker:
             self._groups.apply(delta, image)
         elif OFFSETS_TOPIC in image.topics:
             self.load_groups()
+        if self._waiting_for_image:
+            self._release_waiting(image)
+
+    def when_image(self, condition: Callable[[MetadataImage], bool], then: Callable[[], None]) -> None:
+        """Calls ``then`` when the image meets the condition, or after a while: the controller may be ahead of it."""
+        if condition(self.image):
+            then()
+            return
+        timer: Timer
+
+        def over() -> None:
+            timer.cancel()
+            if entry in self._waiting_for_image:
+                self._waiting_for_image.remove(entry)
+                then()
+
+        entry = (condition, over)
+        self._waiting_for_image.append(entry)
+        timer = self.clock.call_at(self.clock.monotonic_ms() + IMAGE_TIMEOUT_MS, over)
+
+    def _release_waiting(self, image: MetadataImage) -> None:
+        for condition, over in list(self._waiting_for_image):
+            if condition(image):
+                over()
 
     @property
     def groups(self) -> GroupCoordinator:
@@ -91,11 +121,32 @@ class Broker:
 
     def to_controller(self, request: Message, then: Then, version: int | None = None) -> None:
         """``then`` gets the response, or the ApiError that stands for it."""
-        self._transport.send(self._controller_id(), request, CONTROLLER_TIMEOUT_MS, then, version=version)
+        self._to_controller(request, CONTROLLER_TIMEOUT_MS, then, version=version)
 
     def endpoint(self, node_id: int, listener: str) -> Endpoint | None:
         broker = self.image.brokers.get(node_id)
         return broker.endpoint(listener) if broker is not None else None
+
+    def may_be_in_sync(self, node_id: int, broker_epoch: int) -> bool:
+        """Whether the metadata knows that very incarnation of a broker as one that serves (KIP-841, KIP-903)."""
+        broker = self.image.brokers.get(node_id)
+        return broker is not None and broker.serves and broker_epoch in (-1, broker.broker_epoch)
+
+    def replica_in_rack(self, rack: str, leader: LeaderState, offset: int) -> int | None:
+        """The in-sync follower of a rack that holds most of the log; None where the leader serves as well."""
+        brokers = self.image.brokers
+        if brokers[self.node_id].rack == rack:
+            return None
+        found = [
+            (follower.end_offset, node)
+            for node, follower in leader.followers.items()
+            if node in leader.in_sync_replicas
+            and follower.end_offset >= offset
+            and node in brokers
+            and brokers[node].serves
+            and brokers[node].rack == rack
+        ]
+        return max(found)[1] if found else None
 
     def live_brokers(self) -> list[BrokerImage]:
         """Never empty: some clients do not reconnect after a Metadata response without brokers."""

@@ -8,6 +8,12 @@ from typing import Any
 from msgspec import Struct, field
 
 
+class TimerFired(Struct, frozen=True):
+    """Submitted by the runtime when a timer that a decision asked for is due."""
+
+    name: str
+
+
 class Decision(Struct):
     """What a machine decided about one request.
 
@@ -18,7 +24,7 @@ class Decision(Struct):
     replies: list[tuple[object, Any]] = field(default_factory=list)
     """(token of a waiting request, its response): released when the high watermark passes what was seen."""
     timers: Sequence[tuple[str, int]] = ()
-    """(name, monotonic deadline): the runtime calls ``decide`` with the timer's name then."""
+    """(name, monotonic deadline): the runtime submits ``TimerFired(name)`` then. A name stands for one timer."""
     effects: Sequence[Any] = ()
     """What the runtime is asked to do outside, once the records are committed."""
     in_memory: bool = False

@@ -27,6 +27,10 @@ MINUTE_MS = 60 * 1000
 DOUBLE_MAX = 1.7976931348623157e308
 
 
+_SELECTORS = ("LeaderSelector", "RackAwareReplicaSelector")
+REPLICA_SELECTORS = (*_SELECTORS, *(f"org.apache.kafka.common.replica.{name}" for name in _SELECTORS))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSettings(Settings):
     node_id: int = setting(
@@ -68,6 +72,75 @@ class BrokerSettings(Settings):
         "Listeners of the controller. A single node needs none.",
         kafka_default="(required)",
     )
+    controller_quorum_bootstrap_servers: tuple[str, ...] = setting(
+        "controller.quorum.bootstrap.servers",
+        SettingType.LIST,
+        (),
+        "Controllers to ask for the leader of the quorum: host:port, separated by commas.",
+    )
+    controller_quorum_voters: tuple[str, ...] = setting(
+        "controller.quorum.voters",
+        SettingType.LIST,
+        (),
+        "The older, static form of the bootstrap servers: id@host:port. The voters themselves are in the metadata log.",
+    )
+    controller_quorum_election_timeout_ms: int = setting(
+        "controller.quorum.election.timeout.ms",
+        SettingType.INT,
+        1000,
+        "A voter that knows no leader stands for election after this long, or up to twice as long.",
+        at_least(1),
+    )
+    controller_quorum_fetch_timeout_ms: int = setting(
+        "controller.quorum.fetch.timeout.ms",
+        SettingType.INT,
+        1500,
+        "A voter that could not fetch from the leader for this long asks for an election.",
+        at_least(1),
+        kafka_default="2000",
+    )
+    controller_quorum_election_backoff_max_ms: int = setting(
+        "controller.quorum.election.backoff.max.ms",
+        SettingType.INT,
+        500,
+        "The longest wait between two elections of a voter.",
+        at_least(1),
+        kafka_default="1000",
+    )
+    controller_quorum_request_timeout_ms: int = setting(
+        "controller.quorum.request.timeout.ms",
+        SettingType.INT,
+        2000,
+        "How long a node of the quorum waits for the answer of another.",
+        at_least(1),
+    )
+    controller_quorum_retry_backoff_ms: int = setting(
+        "controller.quorum.retry.backoff.ms",
+        SettingType.INT,
+        20,
+        "The wait before a request to a node of the quorum is tried again.",
+        at_least(0),
+    )
+    controller_quorum_fetch_max_bytes: int = setting(
+        "controller.quorum.fetch.max.bytes",
+        SettingType.INT,
+        1048576,
+        "The most that one fetch of the metadata log asks for.",
+        at_least(1),
+    )
+    controller_quorum_fetch_snapshot_max_bytes: int = setting(
+        "controller.quorum.fetch.snapshot.max.bytes",
+        SettingType.INT,
+        1048576,
+        "The most of a metadata snapshot that is asked for at once.",
+        at_least(1),
+    )
+    controller_quorum_auto_join_enable: bool = setting(
+        "controller.quorum.auto.join.enable",
+        SettingType.BOOLEAN,
+        False,
+        "A controller that is no voter asks to become one.",
+    )
     broker_rack: str | None = setting("broker.rack", SettingType.STRING, None, "The rack of this broker.")
     log_dir: tuple[str, ...] = setting(
         "log.dir",
@@ -96,16 +169,78 @@ class BrokerSettings(Settings):
     broker_session_timeout_ms: int = setting(
         "broker.session.timeout.ms",
         SettingType.INT,
-        9000,
+        2500,
         "A broker without a heartbeat for this long is fenced.",
         at_least(1),
+        kafka_default="9000",
     )
     broker_heartbeat_interval_ms: int = setting(
         "broker.heartbeat.interval.ms",
         SettingType.INT,
-        2000,
+        400,
         "How often a broker sends a heartbeat to the controller.",
         at_least(1),
+        kafka_default="2000",
+    )
+    auto_leader_rebalance_enable: bool = setting(
+        "auto.leader.rebalance.enable",
+        SettingType.BOOLEAN,
+        True,
+        "Whether leadership returns to the preferred replicas from time to time.",
+    )
+    leader_imbalance_check_interval_seconds: int = setting(
+        "leader.imbalance.check.interval.seconds",
+        SettingType.LONG,
+        300,
+        "How often the controller looks for partitions that another than the preferred replica leads.",
+        at_least(1),
+    )
+    inter_broker_listener_name: str | None = setting(
+        "inter.broker.listener.name",
+        SettingType.STRING,
+        None,
+        "The listener that other brokers connect to; the first one for clients where it is not set.",
+    )
+    replica_lag_time_max_ms: int = setting(
+        "replica.lag.time.max.ms",
+        SettingType.LONG,
+        10000,
+        "A follower that has not caught up with its leader for this long leaves the in-sync replicas.",
+        at_least(1),
+        kafka_default="30000",
+    )
+    replica_selector_class: str | None = setting(
+        "replica.selector.class",
+        SettingType.STRING,
+        None,
+        "RackAwareReplicaSelector (with or without its package) sends consumers with client.rack to a replica there.",
+        one_of(*REPLICA_SELECTORS),
+    )
+    replica_fetch_wait_max_ms: int = setting(
+        "replica.fetch.wait.max.ms", SettingType.INT, 500, "How long a leader may hold a follower's fetch.", at_least(1)
+    )
+    replica_fetch_min_bytes: int = setting(
+        "replica.fetch.min.bytes", SettingType.INT, 1, "Bytes that a follower's fetch waits for.", at_least(0)
+    )
+    replica_fetch_max_bytes: int = setting(
+        "replica.fetch.max.bytes",
+        SettingType.INT,
+        1048576,
+        "Bytes that a follower fetches of a partition.",
+        at_least(0),
+    )
+    replica_fetch_response_max_bytes: int = setting(
+        "replica.fetch.response.max.bytes", SettingType.INT, 10485760, "Bytes of a response to a follower.", at_least(0)
+    )
+    replica_fetch_backoff_ms: int = setting(
+        "replica.fetch.backoff.ms",
+        SettingType.INT,
+        1000,
+        "How long a follower waits after a fetch of a partition has failed.",
+        at_least(0),
+    )
+    replica_socket_timeout_ms: int = setting(
+        "replica.socket.timeout.ms", SettingType.INT, 30000, "How long a follower waits for a response.", at_least(1)
     )
     connections_max_idle_ms: int = setting(
         "connections.max.idle.ms", SettingType.LONG, 600000, "A connection idle for this long is closed.", at_least(1)
@@ -331,6 +466,19 @@ class BrokerSettings(Settings):
     @property
     def id(self) -> int:
         return self.broker_id if self.broker_id >= 0 else self.node_id
+
+    @property
+    def selects_by_rack(self) -> bool:
+        return (self.replica_selector_class or "").endswith("RackAwareReplicaSelector")
+
+    @property
+    def inter_broker_listener(self) -> str:
+        """The listener that other brokers connect to."""
+        if self.inter_broker_listener_name is not None:
+            return self.inter_broker_listener_name.upper()
+        controllers = {name.upper() for name in self.controller_listener_names}
+        names = [listener.partition("://")[0].upper() for listener in self.listeners]
+        return next((name for name in names if name not in controllers), "PLAINTEXT")
 
     @property
     def data_directories(self) -> tuple[str, ...]:

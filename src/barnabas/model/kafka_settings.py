@@ -16,7 +16,6 @@ WITHOUT_EFFECT = frozenset(
     alter.log.dirs.replication.quota.window.num
     alter.log.dirs.replication.quota.window.size.seconds
     authorizer.class.name
-    auto.leader.rebalance.enable
     background.threads
     client.quota.callback.class
     config.providers
@@ -26,16 +25,6 @@ WITHOUT_EFFECT = frozenset(
     controller.performance.always.log.threshold.ms
     controller.performance.sample.period.ms
     controller.quorum.append.linger.ms
-    controller.quorum.auto.join.enable
-    controller.quorum.bootstrap.servers
-    controller.quorum.election.backoff.max.ms
-    controller.quorum.election.timeout.ms
-    controller.quorum.fetch.max.bytes
-    controller.quorum.fetch.snapshot.max.bytes
-    controller.quorum.fetch.timeout.ms
-    controller.quorum.request.timeout.ms
-    controller.quorum.retry.backoff.ms
-    controller.quorum.voters
     controller.quota.window.num
     controller.quota.window.size.seconds
     controller.socket.timeout.ms
@@ -105,13 +94,11 @@ WITHOUT_EFFECT = frozenset(
     group.streams.num.standby.replicas
     group.streams.session.timeout.ms
     initial.broker.registration.timeout.ms
-    inter.broker.listener.name
     internal.metadata.delete.delay.millis
     internal.metadata.log.segment.bytes
     internal.metadata.max.batch.size.in.bytes
     kafka.metrics.polling.interval.secs
     kafka.metrics.reporters
-    leader.imbalance.check.interval.seconds
     leader.replication.throttled.rate
     log.cleaner.io.buffer.load.factor
     log.cleaner.threads
@@ -176,16 +163,8 @@ WITHOUT_EFFECT = frozenset(
     remote.log.storage.manager.impl.prefix
     remote.log.storage.system.enable
     replica.alter.log.dirs.io.max.bytes.per.second
-    replica.fetch.backoff.ms
-    replica.fetch.max.bytes
-    replica.fetch.min.bytes
-    replica.fetch.response.max.bytes
-    replica.fetch.wait.max.ms
     replica.high.watermark.checkpoint.interval.ms
-    replica.lag.time.max.ms
-    replica.selector.class
     replica.socket.receive.buffer.bytes
-    replica.socket.timeout.ms
     replication.quota.window.num
     replication.quota.window.size.seconds
     request.timeout.ms

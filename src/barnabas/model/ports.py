@@ -7,7 +7,7 @@ time take milliseconds.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
 
@@ -147,6 +147,36 @@ class Transport(Protocol):
 
         The request goes in ``version``, or in the highest that both sides know. It may have been carried out whatever
         the error says.
+        """
+
+
+class Address(NamedTuple):
+    """Where a node listens for other nodes."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Network(Protocol):
+    """Requests to other nodes by address. Callbacks come on the loop, never from within ``send``."""
+
+    def send(
+        self,
+        address: Address,
+        lane: str,
+        request: Any,
+        timeout_ms: int,
+        then: Callable[[Any], None],
+        *,
+        version: int | None = None,
+    ) -> None:
+        """As ``Transport.send``. Requests of one lane share a connection, on which a node answers them in order.
+
+        Requests that may wait for long (a fetch) need a lane of their own. Records of a response are views that are
+        valid only during ``then``.
         """
 
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from barnabas.core.metadata.features import BOOTSTRAP_FEATURES
 from barnabas.core.metadata.image import BROKER_RESOURCE, MetadataImage
-from barnabas.core.raft.machine import Voter
+from barnabas.core.raft.voters import Voter, VoterNode, VoterSet
+from barnabas.model.broker_settings import BrokerSettings
 from barnabas.model.ids import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition, Uuid, uuid_from_text, uuid_text
 from barnabas.model.ports import Disk, FileMissing, Random
 from barnabas.model.settings import INT_MAX
@@ -64,6 +65,18 @@ def check_empty(disk: Disk, roots: Sequence[str], reason: str) -> None:
                 f"{root} holds partitions, {partition} for one, but {reason}: nothing is touched. Give the folder of a "
                 f"single node with all that was in it, or another --data"
             )
+
+
+def check_formatted(disk: Disk, root: str, settings: BrokerSettings) -> None:
+    """A node of a larger cluster does not format itself: it would begin a cluster of its own."""
+    if disk.exists(f"{root}/{BOOTSTRAP_FILE}"):
+        return
+    joins = settings.controller_quorum_bootstrap_servers or settings.controller_quorum_voters
+    if joins or "controller" not in settings.process_roles:
+        raise WrongFolder(
+            f"{root} is not formatted, and a node that joins a cluster does not format it by itself. Run: barnabas "
+            "storage format --cluster-id ID --config FILE"
+        )
 
 
 def check_undamaged(disk: Disk, root: str) -> None:
@@ -166,11 +179,12 @@ def _directory_id(
     return directory_id
 
 
-def bootstrap_records(min_in_sync_replicas: str) -> list[Message]:
-    """What a new cluster's log begins with; Kafka writes the setting because of eligible leader replicas (KIP-966)."""
-    records: list[Message] = [
-        FeatureLevelRecord(name=name, feature_level=level) for name, level in BOOTSTRAP_FEATURES.items()
-    ]
+def bootstrap_records(disk: Disk, root: str, min_in_sync_replicas: str) -> list[Message]:
+    """What a new cluster's log begins with: the features that the folder was formatted with.
+
+    Kafka writes min.insync.replicas because of eligible leader replicas (KIP-966).
+    """
+    records = list(metadata_snapshot.read(disk, f"{root}/{BOOTSTRAP_FILE}").records)
     records.append(
         ConfigRecord(
             resource_type=BROKER_RESOURCE, resource_name="", name="min.insync.replicas", value=min_in_sync_replicas
@@ -180,25 +194,47 @@ def bootstrap_records(min_in_sync_replicas: str) -> list[Message]:
 
 
 def format_metadata(disk: Disk, root: str, me: Voter, endpoints: metadata_snapshot.Endpoints, now_ms: int) -> str:
-    """The folder of the metadata log, made ready where it is new; returns its path."""
+    """The folder of the metadata log of a cluster of one, made ready where it is new; returns its path."""
     directory = f"{root}/{METADATA_TOPIC}-0"
-    if disk.exists(f"{root}/{BOOTSTRAP_FILE}"):
-        return directory
+    if not disk.exists(f"{root}/{BOOTSTRAP_FILE}"):
+        voters = VoterSet((VoterNode(me, tuple(endpoints)),))
+        _format_metadata(disk, root, voters, BOOTSTRAP_FEATURES, now_ms)
+    return directory
+
+
+def format_folder(
+    disk: Disk,
+    root: str,
+    *,
+    cluster_id: str,
+    node_id: int,
+    directory_id: Uuid,
+    voters: VoterSet | None,
+    features: Mapping[str, int],
+    holds_metadata: bool,
+    now_ms: int,
+) -> None:
+    """Formats an empty folder; ``voters`` are the first of a new cluster. Its identity is written last."""
+    check_empty(disk, [root], "it is not formatted")
+    if holds_metadata:
+        _format_metadata(disk, root, voters, features, now_ms)
+    _write_identity(disk, root, cluster_id, node_id, directory_id)
+
+
+def _format_metadata(disk: Disk, root: str, voters: VoterSet | None, features: Mapping[str, int], now_ms: int) -> None:
+    directory = f"{root}/{METADATA_TOPIC}-0"
     disk.make_directory(directory)
     checkpoints.write_partition_metadata(disk, directory, METADATA_TOPIC_ID, sync=True)
-    if not metadata_snapshot.list_snapshots(disk, directory):
+    if voters is not None and not metadata_snapshot.list_snapshots(disk, directory):
         metadata_snapshot.write(
             disk,
             f"{directory}/{metadata_snapshot.file_name(0, 0)}",
             [],
             raft_epoch=0,
             timestamp_ms=now_ms,
-            quorum=metadata_snapshot.quorum_entries([me], endpoints),
+            quorum=metadata_snapshot.voter_entries(voters),
         )
-    features: list[Message] = [
-        FeatureLevelRecord(name=name, feature_level=level) for name, level in BOOTSTRAP_FEATURES.items()
-    ]
+    records: list[Message] = [FeatureLevelRecord(name=name, feature_level=level) for name, level in features.items()]
     # Written last: its presence says that the folder is complete.
-    metadata_snapshot.write(disk, f"{root}/{BOOTSTRAP_FILE}", features, raft_epoch=0, timestamp_ms=0)
+    metadata_snapshot.write(disk, f"{root}/{BOOTSTRAP_FILE}", records, raft_epoch=0, timestamp_ms=0)
     disk.sync_directory(root)
-    return directory

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from barnabas.controller.controller import Controller
 from barnabas.model.broker_settings import BrokerSettings
 from barnabas.model.ports import Clock
 from barnabas.node.ports import NodeDisk, Workers
+from barnabas.runtime.cluster_metadata import ClusterMetadata
+from barnabas.runtime.raft_driver import RaftDriver
 from barnabas.runtime.snapshot_schedule import Snapshotter
 
 
@@ -17,7 +18,8 @@ class Snapshots:
         self,
         *,
         settings: BrokerSettings,
-        controller: Controller,
+        driver: RaftDriver,
+        metadata: ClusterMetadata,
         disk: NodeDisk,
         workers: Workers,
         clock: Clock,
@@ -27,8 +29,8 @@ class Snapshots:
         self._disk = disk.for_thread()
         throttle = self._worker.throttle(math.inf)
         self._snapshotter = Snapshotter(
-            driver=controller.driver,
-            committed=lambda: controller.committed,
+            driver=driver,
+            committed=lambda: metadata.committed,
             disk=self._disk,
             clock=clock,
             max_bytes=settings.metadata_log_max_record_bytes_between_snapshots,

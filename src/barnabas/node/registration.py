@@ -33,7 +33,9 @@ def of_broker(
     cluster_id: str,
     endpoints: Sequence[Endpoint],
     directory_ids: Sequence[Uuid],
+    previous_epoch: int,
 ) -> broker_registration.BrokerRegistrationRequest:
+    """``previous_epoch`` is that of a clean stop, -1 where there was none: replicas may have lost records then."""
     return broker_registration.BrokerRegistrationRequest(
         broker_id=settings.id,
         cluster_id=cluster_id,
@@ -48,4 +50,5 @@ def of_broker(
         ],
         rack=settings.broker_rack,
         log_dirs=list(directory_ids),
+        previous_broker_epoch=previous_epoch,
     )

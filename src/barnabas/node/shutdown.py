@@ -1,20 +1,23 @@
-"""How a node stops: acknowledge, give up leadership, close connections, be fenced, close the logs.
+"""How a node stops: acknowledge, hand over leadership, close connections, leave the quorum, close the logs.
 
-The order matters. A producer that gets NOT_LEADER_OR_FOLLOWER for what is appended already would send it again, so
-appends are acknowledged first. librdkafka 2.10 and later do not reconnect after a Metadata response without brokers, so
-connections are closed before the broker is fenced. Each step has a time limit.
+The order matters. Where other brokers take over, leadership moves while connections are still served: followers fetch
+what they lack, and clients learn of the new leaders. A broker that is alone has stopped reading requests, and
+acknowledges what it appended first: a producer that gets NOT_LEADER_OR_FOLLOWER for that would send it again. The
+quorum comes last: the others need its leader to move leadership. Each step has a time limit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from barnabas.model.errors import ApiError
+from barnabas.model.ids import TopicPartition
 from barnabas.model.ports import Clock
-from barnabas.wire.schema import Message
+from barnabas.node.broker_lifecycle import BrokerLifecycle
+from barnabas.node.broker_part import BrokerPart
+from barnabas.runtime.raft_driver import RaftDriver
 
 STEP_TIMEOUT_MS = 5_000
+RESIGN_TIMEOUT_MS = 1_000
 
 
 class Shutdown:
@@ -22,35 +25,53 @@ class Shutdown:
         self,
         *,
         clock: Clock,
-        when_all_committed: Callable[[Callable[[], None]], None],
-        ask_to_stop: Callable[[int, Callable[[Any], None]], None],
+        broker: BrokerPart | None,
+        is_alone: bool,
+        lifecycle: BrokerLifecycle,
+        driver: RaftDriver,
         end_connections: Callable[[], None],
-        then: Callable[[], None],
+        then: Callable[[dict[TopicPartition, int]], None],
     ) -> None:
-        """``ask_to_stop`` tells the controller: the first time it takes leadership away, the second time it fences."""
+        """``then`` gets the high watermarks as they were before leadership was handed over."""
         self._clock = clock
-        self._when_all_committed = when_all_committed
-        self._ask_to_stop = ask_to_stop
+        self._broker = broker
+        self._is_alone = is_alone
+        self._lifecycle = lifecycle
+        self._driver = driver
         self._end_connections = end_connections
         self._then = then
+        self._high_watermarks: dict[TopicPartition, int] = {}
 
     def begin(self) -> None:
+        if self._broker is None:
+            self._lifecycle.stop()
+            self._resign()
+        elif not self._is_alone:
+            self._leave()
+        else:
+            self._within(STEP_TIMEOUT_MS, self._broker.broker.partitions.when_all_committed, self._leave)
+
+    def _leave(self) -> None:
+        assert self._broker is not None
+        self._high_watermarks = self._broker.broker.partitions.high_watermarks()
+        # librdkafka 2.10 and later do not reconnect after a Metadata response without brokers: where there is no other,
+        # connections are closed before this one is fenced.
+        self._lifecycle.leave(self._resign, self._end_connections if self._is_alone else lambda: None)
+
+    def _resign(self) -> None:
+        self._end_connections()
+        self._within(RESIGN_TIMEOUT_MS, self._driver.stop, lambda: self._then(self._high_watermarks))
+
+    def _within(self, timeout_ms: int, step: Callable[[Callable[[], None]], None], then: Callable[[], None]) -> None:
+        """Goes on when the step has called back, or time is up."""
         is_over = False
 
-        def committed() -> None:
+        def over() -> None:
             nonlocal is_over
             if not is_over:
                 is_over = True
                 timer.cancel()
-                self._ask_to_stop(STEP_TIMEOUT_MS, self._without_leadership)
+                then()
 
-        timer = self._clock.call_at(self._clock.monotonic_ms() + STEP_TIMEOUT_MS, committed)
-        self._when_all_committed(committed)
-
-    def _without_leadership(self, response: Message | ApiError) -> None:
-        self._end_connections()
-        is_told = not isinstance(response, ApiError) and not response.error_code  # type: ignore[attr-defined]
-        if is_told:
-            self._ask_to_stop(STEP_TIMEOUT_MS, lambda _: self._then())
-        else:
-            self._then()
+        timer = self._clock.call_at(self._clock.monotonic_ms() + timeout_ms, over)
+        step(over)

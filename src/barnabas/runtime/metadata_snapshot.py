@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct, field
 
 from barnabas.core.metadata import records as framing
-from barnabas.core.raft.machine import Voter
+from barnabas.core.raft.voters import KRAFT_VERSION, Voter, VoterNode, VoterSet
+from barnabas.model.ids import Uuid
 from barnabas.model.ports import Disk, DiskError
 from barnabas.wire import batch, codec, records
 from barnabas.wire.compression import DecompressionError
@@ -20,7 +21,6 @@ from barnabas.wire.records import ControlType, Record
 from barnabas.wire.schema import Message
 from barnabas.wire.stored import raft
 
-KRAFT_VERSION = 1
 MAX_BATCH_BYTES = 1 << 20
 """Records beyond this go into a further batch: each must fit a fetch of the metadata log."""
 
@@ -44,8 +44,12 @@ class Snapshot(Struct):
     end_offset: int
     raft_epoch: int
     timestamp_ms: int = 0
-    voters: tuple[Voter, ...] = ()
+    voter_set: VoterSet = VoterSet()
     records: list[Message] = field(default_factory=list)
+
+    @property
+    def voters(self) -> tuple[Voter, ...]:
+        return tuple(self.voter_set)
 
 
 class CorruptSnapshot(Exception):
@@ -73,12 +77,17 @@ def control_batch(
 
 
 def data_batches(
-    values: Iterable[bytes], *, base_offset: int, leader_epoch: int, timestamp_ms: int
+    values: Iterable[bytes],
+    *,
+    base_offset: int,
+    leader_epoch: int,
+    timestamp_ms: int,
+    max_bytes: int = MAX_BATCH_BYTES,
 ) -> Iterable[tuple[int, bytes]]:
-    """(next offset, batch) for framed records, split at MAX_BATCH_BYTES."""
+    """(next offset, batch) for framed records, split at ``max_bytes``."""
     builder = records.BatchBuilder(base_offset=base_offset)
     for value in values:
-        if builder.count and builder.size + len(value) > MAX_BATCH_BYTES:
+        if builder.count and builder.size + len(value) > max_bytes:
             yield builder.next_offset, builder.build(leader_epoch=leader_epoch)
             builder = records.BatchBuilder(base_offset=builder.next_offset)
         builder.append(timestamp_ms, None, value)
@@ -87,19 +96,25 @@ def data_batches(
 
 
 def quorum_entries(voters: Sequence[Voter], endpoints: Endpoints) -> list[tuple[ControlType, bytes]]:
+    """kraft.version and voters that all have the same endpoints, as control records."""
+    listed = tuple((name, host, port) for name, host, port in endpoints)
+    return voter_entries(VoterSet(tuple(VoterNode(voter, listed) for voter in voters)))
+
+
+def voter_entries(voters: VoterSet) -> list[tuple[ControlType, bytes]]:
     """kraft.version and the voters, as control records."""
     version = raft.KRaftVersionRecord(kraft_version=KRAFT_VERSION)
     listed = raft.VotersRecord(
         voters=[
             raft.VotersVoter(
-                voter_id=voter.node_id,
-                voter_directory_id=voter.directory_id,
-                endpoints=[raft.Endpoint(name=name, host=host, port=port) for name, host, port in endpoints],
+                voter_id=node.voter.node_id,
+                voter_directory_id=Uuid(node.voter.directory_id),
+                endpoints=[raft.Endpoint(name=name, host=host, port=port) for name, host, port in node.endpoints],
                 kraft_version_feature=raft.KRaftVersionFeature(
-                    min_supported_version=0, max_supported_version=KRAFT_VERSION
+                    min_supported_version=node.min_kraft_version, max_supported_version=node.max_kraft_version
                 ),
             )
-            for voter in voters
+            for node in voters.nodes
         ]
     )
     return [
@@ -165,12 +180,22 @@ def _read_control(snapshot: Snapshot, kind: ControlType | None, value: bytes) ->
     if kind is ControlType.SNAPSHOT_HEADER:
         snapshot.timestamp_ms = codec.decode(raft.SnapshotHeaderRecord, 0, value)[0].last_contained_log_timestamp
     elif kind is ControlType.KRAFT_VOTERS:
-        snapshot.voters = read_voters(value)
+        snapshot.voter_set = read_voter_set(value)
 
 
-def read_voters(value: bytes) -> tuple[Voter, ...]:
+def read_voter_set(value: bytes) -> VoterSet:
     listed, _ = codec.decode(raft.VotersRecord, 0, value)
-    return tuple(Voter(voter.voter_id, voter.voter_directory_id) for voter in listed.voters)
+    return VoterSet(
+        tuple(
+            VoterNode(
+                Voter(each.voter_id, each.voter_directory_id),
+                tuple((endpoint.name, endpoint.host, endpoint.port) for endpoint in each.endpoints),
+                each.kraft_version_feature.min_supported_version,
+                each.kraft_version_feature.max_supported_version,
+            )
+            for each in listed.voters
+        )
+    )
 
 
 def remove_older(disk: Disk, directory: str, end_offset: int) -> None:

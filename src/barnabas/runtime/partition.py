@@ -1,7 +1,11 @@
-"""A local replica of a partition: its log, its leadership, and the requests that wait for it.
+"""A local replica of a partition: its log, its role, and the requests that wait for it.
+
+    lead   --> appends from producers; followers' fetches move the high watermark (``core.replication.leader``)
+    follow --> appends what its fetcher brings (``runtime.replica_fetcher``); the leader tells the high watermark
+    update --> the leader stays, the in-sync replicas change
 
 Appends and reads happen at once. What has to wait (an acknowledgement for the high watermark, a fetch for bytes) is
-called back when the high watermark advances. If flush.messages or flush.ms makes a flush due, the leader's share of
+called back when the high watermark advances. If flush.messages or flush.ms makes a flush due, this replica's share of
 the high watermark, and with it acknowledgement and visibility, waits for the flush; appends that arrive meanwhile
 share the next one.
 """
@@ -13,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from barnabas.core.replication.leader import LeaderState
+from barnabas.core.replication.leader import LeaderState, Proposal
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.model.ids import NO_LEADER, TopicPartition, Uuid
 from barnabas.model.ports import Clock, Disk, DiskError
@@ -47,22 +51,40 @@ class FetchWaiter(Protocol):
         """The partition changed in another way (leadership, deletion): answer now."""
 
 
+MAX_LAG_MS = 10_000
+"""replica.lag.time.max.ms where nothing else is said."""
+
+
+def _no_proposals(partition: Partition) -> None:
+    """For partitions without followers."""
+
+
 class Partition:
     def __init__(
-        self, *, log: Log, topic_id: Uuid, node_id: int, disk: Disk, clock: Clock, high_watermark: int = 0
+        self,
+        *,
+        log: Log,
+        topic_id: Uuid,
+        node_id: int,
+        disk: Disk,
+        clock: Clock,
+        high_watermark: int = 0,
+        max_lag_ms: int = MAX_LAG_MS,
+        on_proposal: Callable[[Partition], None] = _no_proposals,
     ) -> None:
-        """``high_watermark`` is that of the checkpoint; the log may have lost what lay below it, or begin after it."""
+        """``high_watermark`` is that of the checkpoint; the log may have lost what lay below it, or begin after it.
+
+        ``on_proposal`` is called when the leader wants other in-sync replicas: ``leader.proposal``.
+        """
         self.name: TopicPartition = log.partition
         self.topic_id = topic_id
         self.log = log
         self.high_watermark = max(log.log_start_offset, min(high_watermark, log.log_end_offset))
         self.leader_id: int = NO_LEADER
-        self.partition_epoch = -1
         self.leader: LeaderState | None = None
         self.leader_epoch = -1
         self.leader_epoch_start_offset = -1
         """Where the log ended when this broker became leader."""
-        self.in_sync_count = 0
         self.replicas: tuple[int, ...] = ()
         self.durable_end = 0
         """Below it this replica holds the log as durably as the topic's flush settings ask: what acks=1 waits for."""
@@ -73,7 +95,11 @@ class Partition:
         self._node_id = node_id
         self._disk = disk
         self._clock = clock
+        self._max_lag_ms = max_lag_ms
+        self._on_proposal = on_proposal
         self._waiting_fetches: dict[FetchWaiter, None] = {}
+        self._waiting_replicas: dict[FetchWaiter, None] = {}
+        """Fetches of followers, which see the log to its end."""
         self._waiting_for_durable: deque[tuple[int, Callable[[ErrorCode], None]]] = deque()
         self._waiting_for_commit: deque[tuple[int, Callable[[ErrorCode], None]]] = deque()
         self._invisible: deque[tuple[int, int]] = deque()
@@ -92,32 +118,49 @@ class Partition:
     def _learn_settings(self, settings: TopicSettings) -> None:
         self._flushes = settings.flush_messages != LONG_MAX or settings.flush_ms != LONG_MAX
         self.min_in_sync_replicas = settings.min_insync_replicas
+        if self.leader is not None:
+            self.leader.min_in_sync = settings.min_insync_replicas
         self._learn_commits()
 
     def _learn_commits(self) -> None:
         self.is_durable_at_once = self.leader is not None and not self._flushes
-        self.commits_at_once = self.is_durable_at_once and self.in_sync_count == 1
+        self.commits_at_once = self.is_durable_at_once and len(self.replicas) == 1
 
     def lead(
         self, leader_epoch: int, partition_epoch: int, replicas: tuple[int, ...], in_sync_replicas: tuple[int, ...]
     ) -> None:
-        """Becomes leader, or stays it with other in-sync replicas.
-
-        With no other in-sync replica the log is committed as far as it is durable.
+        """Becomes leader, or stays it with other replicas or other in-sync ones.
 
         Where the topic's flush settings make acknowledgements wait for a sync, what recovery found has to be synced
         first: a producer's repetition of it must not be acknowledged before.
         """
+        now_ms = self._clock.monotonic_ms()
         if self.leader is not None and leader_epoch == self.leader_epoch:
+            if replicas != self.replicas:
+                self.replicas = replicas
+                self.leader.assign(replicas, now_ms)
+                self._learn_commits()
             self.update(partition_epoch, in_sync_replicas)
             return
-        self.leader_id, self.leader_epoch, self.partition_epoch = self._node_id, leader_epoch, partition_epoch
+        self.leader_id, self.leader_epoch = self._node_id, leader_epoch
         self.replicas = replicas
-        self.in_sync_count = len(in_sync_replicas)
         self.log.assign_epoch_start(leader_epoch)
         self.leader_epoch_start_offset = self.log.log_end_offset
-        self.leader = LeaderState(self._node_id, leader_epoch, in_sync_replicas, self.high_watermark)
+        self.leader = LeaderState(
+            me=self._node_id,
+            leader_epoch=leader_epoch,
+            partition_epoch=partition_epoch,
+            replicas=replicas,
+            in_sync_replicas=in_sync_replicas,
+            start_offset=self.leader_epoch_start_offset,
+            high_watermark=self.high_watermark,
+            max_lag_ms=self._max_lag_ms,
+            min_in_sync=self.min_in_sync_replicas,
+            now_ms=now_ms,
+        )
         self._learn_commits()
+        for waiter in list(self._waiting_fetches):
+            waiter.disturbed()  # consumers of a follower may read more from a leader, or have to ask for its epoch
         if self._flushing:
             return  # its end moves the high watermark
         if self._flushes and self.log.unflushed_messages:
@@ -128,28 +171,30 @@ class Partition:
 
     def update(self, partition_epoch: int, in_sync_replicas: tuple[int, ...]) -> None:
         """The in-sync replicas have changed and the leader has not."""
-        if self.leader is None or partition_epoch <= self.partition_epoch:
-            return
-        self.partition_epoch = partition_epoch
-        self.in_sync_count = len(in_sync_replicas)
-        self._learn_commits()
-        if self.leader.update(in_sync_replicas):
-            self._on_high_watermark(self.leader.high_watermark)
+        leader = self.leader
+        if leader is not None and leader.update(partition_epoch, in_sync_replicas, self._clock.monotonic_ms()):
+            self._on_high_watermark(leader.high_watermark)
 
-    def follow(self, leader: int, leader_epoch: int) -> None:
-        """Another broker leads, or none does: clients are sent there, and the high watermark stays where it is."""
+    def follow(self, leader: int, leader_epoch: int, replicas: tuple[int, ...] = ()) -> bool:
+        """Another broker leads, or none does. Whether that is news: fetching has to begin anew.
+
+        The high watermark stays where it is. Appends of the former leader's time that are not committed may be cut.
+        """
         if leader_epoch < self.leader_epoch or (leader, leader_epoch) == (self.leader_id, self.leader_epoch):
-            return
-        self.leader_id, self.leader_epoch = leader, leader_epoch
-        if self.leader is not None:
-            self.stop(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return False
+        self.leader_id, self.leader_epoch, self.replicas = leader, leader_epoch, replicas
+        self.stop(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.durable_end = self.log.flushed_offset if self._flushes else self.log.log_end_offset
+        if self._flushes and self.log.unflushed_messages:
+            self.flush()
+        return True
 
     def stop(self, reason: ErrorCode) -> None:
         """No longer served here: everyone who waits is answered."""
         self.leader = None
         self._learn_commits()
         self._answer_waiting_produces(reason)
-        for waiter in list(self._waiting_fetches):
+        for waiter in [*self._waiting_fetches, *self._waiting_replicas]:
             waiter.disturbed()
 
     def _answer_waiting_produces(self, reason: ErrorCode) -> None:
@@ -160,23 +205,36 @@ class Partition:
             then(reason)
 
     def check_leader(self, current_leader_epoch: int = -1) -> LeaderState:
-        """For a client that names the epoch it knows (KIP-320): it must be ours."""
+        """For a client that names the epoch it knows (KIP-320): it must be ours. Raises ApiError."""
+        self._check_epoch(current_leader_epoch)
         leader = self.leader
-        if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
-            stale = current_leader_epoch < self.leader_epoch
-            raise ApiError(ErrorCode.FENCED_LEADER_EPOCH if stale else ErrorCode.UNKNOWN_LEADER_EPOCH)
         if leader is None:
             raise self._not_served()
         return leader
+
+    def check_replica(self, current_leader_epoch: int) -> None:
+        """As ``check_leader``, for consumers that read from followers too (KIP-392). Raises ApiError."""
+        self._check_epoch(current_leader_epoch)
+        if self.leader is None and (self.leader_id < 0 or self.log.offline is not None):
+            raise self._not_served()
+
+    def _check_epoch(self, current_leader_epoch: int) -> None:
+        if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
+            stale = current_leader_epoch < self.leader_epoch
+            raise ApiError(ErrorCode.FENCED_LEADER_EPOCH if stale else ErrorCode.UNKNOWN_LEADER_EPOCH)
 
     def _not_served(self) -> ApiError:
         offline = self.log.offline is not None
         return ApiError(ErrorCode.KAFKA_STORAGE_ERROR if offline else ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     @property
+    def in_sync_count(self) -> int:
+        return len(self.leader.in_sync_replicas) if self.leader is not None else 0
+
+    @property
     def has_enough_in_sync(self) -> bool:
-        """For acks=all: min.insync.replicas."""
-        return self.in_sync_count >= self.min_in_sync_replicas
+        """For acks=all."""
+        return self.leader is not None and self.leader.has_enough_in_sync
 
     # Appending
 
@@ -197,6 +255,9 @@ class Partition:
                 self._advance(self.log.log_end_offset)
                 if self.log.has_unflushed_segments and not self._flushing:
                     self.flush()  # nobody waits for it; it bounds what a crash makes us check
+            if self._waiting_replicas:
+                for waiter in list(self._waiting_replicas):
+                    waiter.grown(self, appended.size)
         return appended
 
     def when_durable(self, last_offset: int, then: Callable[[ErrorCode], None]) -> None:
@@ -205,6 +266,16 @@ class Partition:
             then(ErrorCode.NONE)
         else:
             self._waiting_for_durable.append((last_offset, then))
+
+    def when_acknowledged(self, last_offset: int, then: Callable[[ErrorCode], None]) -> None:
+        """As ``when_committed``, for acks=all: enough replicas must be in sync when the high watermark passes."""
+
+        def committed(code: ErrorCode) -> None:
+            if code is ErrorCode.NONE and not self.has_enough_in_sync:
+                code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            then(code)
+
+        self.when_committed(last_offset, committed)
 
     def when_committed(self, last_offset: int, then: Callable[[ErrorCode], None]) -> None:
         """Calls ``then`` with the outcome: at once, or when the high watermark has passed ``last_offset``."""
@@ -220,7 +291,7 @@ class Partition:
             while self._waiting_for_durable and self._waiting_for_durable[0][0] < offset:
                 self._waiting_for_durable.popleft()[1](ErrorCode.NONE)
         leader = self.leader
-        if leader is not None and leader.advance(self._node_id, offset):
+        if leader is not None and leader.advance(offset, self._clock.monotonic_ms() if leader.followers else 0):
             self._on_high_watermark(leader.high_watermark)
 
     def _on_high_watermark(self, high_watermark: int) -> None:
@@ -233,6 +304,93 @@ class Partition:
         if self._waiting_fetches:
             for waiter in list(self._waiting_fetches):
                 waiter.grown(self, grown)
+
+    # Leading: followers
+
+    def on_follower_fetch(self, node: int, broker_epoch: int, offset: int, *, eligible: bool) -> None:
+        """A follower asks for what follows ``offset``: it holds all before. Raises ApiError.
+
+        ``eligible`` says whether the metadata lets that incarnation of the broker be in sync.
+        """
+        leader = self.leader
+        if leader is None or node not in leader.followers:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {node} has no replica of {self.name}")
+        before = leader.proposal
+        moved = leader.on_fetch(
+            node,
+            broker_epoch=broker_epoch,
+            offset=offset,
+            leader_end_offset=self.log.log_end_offset,
+            eligible=eligible,
+            now_ms=self._clock.monotonic_ms(),
+        )
+        if moved:
+            self._on_high_watermark(leader.high_watermark)
+        if leader.proposal is not before:
+            self._on_proposal(self)
+
+    def read_as_follower(self, offset: int, max_bytes: int, *, minimum_one: bool) -> ReadResult:
+        """To the end of the log. Raises ApiError."""
+        with _storage_errors():
+            return self.log.read(offset, max_bytes, minimum_one=minimum_one)
+
+    def check_followers(self) -> None:
+        """Proposes to go on without followers that have not caught up for too long."""
+        if self.leader is not None and self.leader.shrink(self._clock.monotonic_ms()):
+            self._on_proposal(self)
+
+    def refuse_proposal(self, proposal: Proposal) -> None:
+        leader = self.leader
+        if leader is not None and leader.on_refused(proposal, self._clock.monotonic_ms()):
+            self._on_high_watermark(leader.high_watermark)
+
+    # Following
+
+    def replicate(self, batches: memoryview | bytes, leader_high_watermark: int, leader_start_offset: int) -> None:
+        """Appends what the leader has sent, and learns how far it is committed. Raises ApiError."""
+        with _storage_errors():
+            if len(batches):
+                before = self.log.log_end_offset
+                now_ms = self.log.now_ms = self._clock.now_ms()
+                end_offset = self.log.append_as_follower(memoryview(batches))
+                if end_offset > before:
+                    self._invisible.append((end_offset, len(batches)))
+                    self._after_replication(now_ms)
+            high_watermark = min(leader_high_watermark, self.log.log_end_offset)
+            if high_watermark > self.high_watermark:
+                self._on_high_watermark(high_watermark)
+            if leader_start_offset > self.log.log_start_offset:
+                self.log.delete_records_before(min(leader_start_offset, self.high_watermark))
+                self._finish_deletion()
+
+    def _after_replication(self, now_ms: int) -> None:
+        if self._flushes:
+            self._gate(now_ms)
+            return
+        self._advance(self.log.log_end_offset)
+        if self.log.has_unflushed_segments and not self._flushing:
+            self.flush()
+
+    def truncate_to(self, offset: int) -> None:
+        """The leader's log diverges from here on. Raises ApiError."""
+        with _storage_errors():
+            self.log.truncate_to(offset)
+        self._after_truncation()
+
+    def start_anew_at(self, offset: int) -> None:
+        """The leader's log begins after the end of this one. Raises ApiError."""
+        with _storage_errors():
+            self.log.truncate_fully_and_start_at(offset)
+        self.high_watermark = offset
+        self._after_truncation()
+
+    def _after_truncation(self) -> None:
+        end_offset = self.log.log_end_offset
+        self.high_watermark = min(self.high_watermark, end_offset)
+        self.durable_end = min(self.durable_end, end_offset)
+        self._invisible.clear()
+        for waiter in list(self._waiting_fetches):
+            waiter.disturbed()
 
     # Flushing
 
@@ -375,11 +533,12 @@ class Partition:
         if isinstance(problem, LogOffline):
             self.stop(ErrorCode.KAFKA_STORAGE_ERROR)
 
-    def add_fetch(self, waiter: FetchWaiter) -> None:
-        self._waiting_fetches[waiter] = None
+    def add_fetch(self, waiter: FetchWaiter, *, by_follower: bool = False) -> None:
+        (self._waiting_replicas if by_follower else self._waiting_fetches)[waiter] = None
 
     def remove_fetch(self, waiter: FetchWaiter) -> None:
         self._waiting_fetches.pop(waiter, None)
+        self._waiting_replicas.pop(waiter, None)
 
     # Upkeep
 

@@ -18,7 +18,8 @@ from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.model.ids import TopicPartition
 from barnabas.model.ports import Clock, Disk, DiskError, Random
 from barnabas.model.topic_settings import TopicSettings
-from barnabas.runtime.partition import Partition
+from barnabas.runtime.partition import MAX_LAG_MS, Partition
+from barnabas.runtime.replication import Replication
 from barnabas.storage.errors import LogOffline
 from barnabas.storage.log_directory import LogManager
 
@@ -37,6 +38,8 @@ class LocalPartitions:
         static_settings: Mapping[str, str],
         effective: Callable[[TopicSettings], TopicSettings],
         report: Report,
+        max_lag_ms: int = MAX_LAG_MS,
+        replication: Replication | None = None,
     ) -> None:
         self._node_id = node_id
         self._logs = logs
@@ -47,6 +50,9 @@ class LocalPartitions:
         self._effective = effective
         """What the node itself imposes on every topic's settings."""
         self._report = report
+        self._max_lag_ms = max_lag_ms
+        self._replication = replication
+        """None for a node that is its own cluster for good."""
         self._by_topic: dict[str, dict[int, Partition]] = {}
         self._by_id: dict[bytes, dict[int, Partition]] = {}
         self._image = EMPTY_IMAGE
@@ -136,9 +142,11 @@ class LocalPartitions:
     def _apply_topic(self, topic: TopicImage, image: MetadataImage) -> None:
         settings: TopicSettings | None = None
         for number, state in enumerate(topic.partitions):
-            if self._node_id not in state.replicas:
-                continue
             partition = self._by_id.get(topic.topic_id, {}).get(number)
+            if self._node_id not in state.replicas:
+                if partition is not None:
+                    self._remove(topic, partition)
+                continue
             if partition is None:
                 settings = settings or self.settings_of(image, topic.name)
                 partition = self._open(topic, number, settings)
@@ -152,8 +160,11 @@ class LocalPartitions:
                 partition.lead(state.leader_epoch, state.partition_epoch, state.replicas, state.in_sync_replicas)
             except (DiskError, LogOffline) as problem:
                 self._report("a partition cannot be led", partition=str(partition.name), reason=str(problem))
-        else:
-            partition.follow(state.leader, state.leader_epoch)
+                return
+            if self._replication is not None:
+                self._replication.lead(partition)
+        elif partition.follow(state.leader, state.leader_epoch, state.replicas) and self._replication is not None:
+            self._replication.follow(partition, state.leader)
 
     def _open(self, topic: TopicImage, number: int, settings: TopicSettings) -> Partition | None:
         name = TopicPartition(topic.name, number)
@@ -178,6 +189,8 @@ class LocalPartitions:
             disk=self._disk,
             clock=self._clock,
             high_watermark=self._logs.checkpointed_high_watermark(name),
+            max_lag_ms=self._max_lag_ms,
+            **({} if self._replication is None else {"on_proposal": self._replication.propose}),
         )
         self._by_topic.setdefault(topic.name, {})[number] = partition
         self._by_id.setdefault(topic.topic_id, {})[number] = partition
@@ -196,6 +209,7 @@ class LocalPartitions:
         for partition in list(self):
             if partition.log.offline is not None:
                 partition.stop(ErrorCode.KAFKA_STORAGE_ERROR)
+                self._forget(partition)
 
     # Removing
 
@@ -206,14 +220,34 @@ class LocalPartitions:
         if named is not None and all(partition.topic_id == topic.topic_id for partition in named.values()):
             del self._by_topic[topic.name]
         for partition in partitions.values():
+            self._forget(partition)
             partition.stop(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             self._delete_log(partition.name)
 
+    def _remove(self, topic: TopicImage, partition: Partition) -> None:
+        """The replica has been moved to another broker."""
+        number = partition.name.partition
+        self._by_id[topic.topic_id].pop(number, None)
+        self._by_topic[topic.name].pop(number, None)
+        self._forget(partition)
+        partition.stop(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._report("a replica is removed: it has been reassigned", partition=str(partition.name))
+        self._delete_log(partition.name)
+
+    def _forget(self, partition: Partition) -> None:
+        if self._replication is not None:
+            self._replication.forget(partition)
+
     def _set_strays_aside(self, image: MetadataImage) -> None:
-        """Logs of no topic: it was deleted while this broker was down; or the metadata has suffered, and it has not."""
+        """Logs of no topic or replica: deleted or moved while this broker was down, or the metadata was lost."""
         for name, topic_id in [(log.partition, log.topic_id) for log in self._logs]:
             topic = image.topics.get(name.topic)
-            if topic is None or topic_id not in (None, topic.topic_id) or name.partition >= len(topic.partitions):
+            if (
+                topic is None
+                or topic_id not in (None, topic.topic_id)
+                or name.partition >= len(topic.partitions)
+                or self._node_id not in topic.partitions[name.partition].replicas
+            ):
                 self._set_aside(name)
 
     def _set_aside(self, name: TopicPartition) -> None:

@@ -26,6 +26,7 @@ class DelayedFetch:
         finish: Callable[[], None],
         *,
         committed_only: bool,
+        by_follower: bool = False,
     ) -> None:
         self._partitions = dict(partitions)
         self._offsets = self._partitions if committed_only else None
@@ -33,7 +34,7 @@ class DelayedFetch:
         self._missing_bytes = missing_bytes
         self._finish: Callable[[], None] | None = finish
         for partition in self._partitions:
-            partition.add_fetch(self)
+            partition.add_fetch(self, by_follower=by_follower)
         self._timer: Timer = clock.call_at(deadline_ms, self.disturbed)
 
     def grown(self, partition: Partition, grown_bytes: int) -> None:

@@ -67,10 +67,37 @@ def _alter_configs_incrementally(request: Any, problem: ApiError) -> Message:
     )
 
 
+def _elect_leaders(request: Any, problem: ApiError) -> Message:
+    from barnabas.wire.api import elect_leaders as api  # noqa: PLC0415
+
+    code, reason = problem.code, problem.message
+    results = [
+        api.ReplicaElectionResult(each.topic, [api.PartitionResult(number, code, reason) for number in each.partitions])
+        for each in request.topic_partitions or ()
+    ]
+    return api.ElectLeadersResponse(error_code=code, replica_election_results=results)
+
+
+def _reassign(request: Any, problem: ApiError) -> Message:
+    from barnabas.wire.api import alter_partition_reassignments as api  # noqa: PLC0415
+
+    code, reason = problem.code, problem.message
+    responses = [
+        api.ReassignableTopicResponse(
+            each.name,
+            [api.ReassignablePartitionResponse(wanted.partition_index, code, reason) for wanted in each.partitions],
+        )
+        for each in request.topics
+    ]
+    return api.AlterPartitionReassignmentsResponse(error_code=code, error_message=reason, responses=responses)
+
+
 _BY_KEY: dict[int, Callable[[Any, ApiError], Message]] = {
     19: _create_topics,
     20: _delete_topics,
     33: _alter_configs,
     37: _create_partitions,
+    43: _elect_leaders,
     44: _alter_configs_incrementally,
+    45: _reassign,
 }

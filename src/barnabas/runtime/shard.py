@@ -1,8 +1,9 @@
 """The shard runtime: connects a decide-and-replay machine to its log.
 
 For each request: decide, append the records, replay them, and hold the reply until the high watermark has passed the
-last offset that the decision depends on, so that no reply shows what a failover may undo. When the log goes offline,
-all waiting requests get the error and the shard ends; later it is loaded again from its log.
+last offset that the decision depends on, so that no reply shows what a failover may undo. Timers that a decision asks
+for come back to the machine as requests. When the log goes offline, all waiting requests get the error and the shard
+ends, with its timers; later it is loaded again from its log.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from barnabas.core.decision import Decision
+from barnabas.core.decision import Decision, TimerFired
 from barnabas.model.errors import ApiError, ErrorCode
-from barnabas.model.ports import Clock, DiskError
+from barnabas.model.ports import Clock, DiskError, Timer
 from barnabas.storage.errors import LogOffline
 
 Then = Callable[[Any], None]
@@ -73,6 +74,7 @@ class Shard:
         """A machine with state in memory must be loaded anew: the decision that came to nothing changed it."""
         self._waiting: deque[_Waiting] = deque()
         self._failure: ApiError | None = None
+        self._timers: dict[str, Timer] = {}
 
     def submit(self, request: object, then: Then) -> None:
         if self._failure is not None:
@@ -83,6 +85,8 @@ class Shard:
         except ApiError as problem:
             then(problem)
             return
+        for name, deadline_ms in decision.timers:
+            self._set_timer(name, deadline_ms)
         replies = [(_as_then(token), response) for token, response in decision.replies]
         before = self._journal.log_end_offset
         try:
@@ -99,6 +103,17 @@ class Shard:
             return
         self._waiting.append(_Waiting(self._journal.log_end_offset, replies, committed))
         self.advance()
+
+    def _set_timer(self, name: str, deadline_ms: int) -> None:
+        """Asked for in memory: it runs whether or not the records of the decision are appended."""
+        running = self._timers.pop(name, None)
+        if running is not None:
+            running.cancel()
+        self._timers[name] = self._clock.call_at(deadline_ms, lambda: self._on_timer(name))
+
+    def _on_timer(self, name: str) -> None:
+        del self._timers[name]
+        self.submit(TimerFired(name), lambda _: None)
 
     def _not_appended(self, replies: list[tuple[Then, Any]], problem: ApiError, reload: bool) -> None:
         if reload and self._on_failed_append is not None:
@@ -136,6 +151,9 @@ class Shard:
     def fail(self, problem: ApiError) -> None:
         """The log cannot be appended to: all waiting requests get the error, and the shard decides no more."""
         self._failure = problem
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
         self.refuse_waiting(problem)
 
     def refuse_waiting(self, problem: ApiError) -> None:

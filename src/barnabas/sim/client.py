@@ -19,6 +19,7 @@ from barnabas.wire.api import (
     heartbeat,
     init_producer_id,
     join_group,
+    metadata,
     offset_commit,
     offset_fetch,
     produce,
@@ -44,6 +45,12 @@ PASSING = frozenset(
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.LEADER_NOT_AVAILABLE,
         ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.NOT_CONTROLLER,
     }
 )
 """What a client tries again after."""
@@ -52,24 +59,38 @@ PASSING = frozenset(
 class World(Protocol):
     scheduler: Scheduler
     history: History
+    nodes: dict[int, SimNode]
 
-    def node_for(self, client: Client) -> SimNode: ...
+
+Then = Callable[[Any], None]
+
+
+class _Call:
+    """The request that a client waits for."""
+
+    __slots__ = ("correlation_id", "node_id", "response", "then", "timer", "version")
+
+    def __init__(self, response: type[Message], version: int, correlation_id: int, node_id: int, then: Then) -> None:
+        self.response = response
+        self.version = version
+        self.correlation_id = correlation_id
+        self.node_id = node_id
+        self.then = then
+        self.timer: Event | None = None
 
 
 class Client(ABC):
-    """One connection and one request at a time."""
+    """One request at a time, over a connection to each node that it has asked."""
 
     def __init__(self, world: World, name: str, rng: random.Random) -> None:
         self.world = world
         self.name = name
         self.random = rng
         self.is_done = False
-        self._connection: Connection | None = None
-        self._then: Callable[[Any], None] | None = None
-        self._expected: tuple[type[Message], int, int] | None = None
-        self._timer: Event | None = None
+        self._connections: dict[int, Connection] = {}
+        self._call: _Call | None = None
         self._correlation_id = 0
-        self._connections = 0
+        self._bootstrap = 0
 
     def start(self) -> None:
         self.later(self.run)
@@ -81,66 +102,107 @@ class Client(ABC):
     def later(self, callback: Callable[[], None], span: tuple[float, float] = PAUSE_MS) -> None:
         self.world.scheduler.after(self.random.uniform(*span), callback)
 
-    def call(self, request: Message, version: int, then: Callable[[Any], None]) -> None:
-        """``then`` gets the response, or None: nobody knows then whether it was carried out."""
-        if self._connection is None or not self._connection.is_open:
-            self._connect()
-        if self._connection is None:
+    def call(self, request: Message, version: int, then: Then, node_id: int | None = None) -> None:
+        """``then`` gets the response, or None: nobody knows then whether it was carried out. Any node by default."""
+        if node_id is None:
+            nodes = sorted(self.world.nodes)
+            node_id = nodes[self._bootstrap % len(nodes)]
+        connection = self._connect(node_id)
+        if connection is None:
+            self._bootstrap += 1
             self.later(lambda: then(None), RECONNECT_MS)
             return
         self._correlation_id += 1
-        self._then = then
-        self._expected = (catalogue.api_classes(request.api_key)[1], version, self._correlation_id)
-        self._timer = self.world.scheduler.after(REQUEST_TIMEOUT_MS, self._on_timeout)
+        response = catalogue.api_classes(request.api_key)[1]
+        call = self._call = _Call(response, version, self._correlation_id, node_id, then)
+        call.timer = self.world.scheduler.after(REQUEST_TIMEOUT_MS, lambda: self._on_timeout(call))
         chunks = header.frame_request(request, version, self._correlation_id, self.name)
-        self._connection.send(b"".join(chunks))  # type: ignore[arg-type]
+        connection.send(b"".join(chunks))  # type: ignore[arg-type]
 
-    def _connect(self) -> None:
+    def _connect(self, node_id: int) -> Connection | None:
+        connection = self._connections.get(node_id)
+        if connection is not None and connection.is_open:
+            return connection
+        node = self.world.nodes.get(node_id)
+        if node is None:
+            return None
+        made: list[Connection] = []
+        new = node.connect(
+            self.name, lambda data: self._on_frame(made[0], data), lambda: self._on_end(node_id, made[0])
+        )
+        if new is not None:
+            made.append(new)
+            self._connections[node_id] = new
+        return new
+
+    def _on_frame(self, connection: Connection, data: bytes) -> None:
         """What a former connection still says is not heard."""
-        self._connections += 1
-        number = self._connections
-        self._connection = self.world.node_for(self).connect(
-            self.name, lambda data: self._on_frame(number, data), lambda: self._on_end(number)
-        )
-
-    def _on_frame(self, number: int, data: bytes) -> None:
-        if self._expected is None or number != self._connections:
+        call = self._call
+        if call is None or self._connections.get(call.node_id) is not connection:
             return
-        response, version, correlation_id = self._expected
-        found, body = header.decode_response_header(
-            data, 4, len(data), header.response_header_version(response, version)
-        )
-        if found != correlation_id:
-            raise Violation(f"{self.name} got the reply to {found} for {correlation_id}")
-        self._finish(codec.reader(response, version)(data, body, len(data))[0])
+        header_version = header.response_header_version(call.response, call.version)
+        found, body = header.decode_response_header(data, 4, len(data), header_version)
+        if found != call.correlation_id:
+            raise Violation(f"{self.name} got the reply to {found} for {call.correlation_id}")
+        self._finish(codec.reader(call.response, call.version)(data, body, len(data))[0])
 
-    def _on_timeout(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
-        self._finish(None)
-
-    def _on_end(self, number: int) -> None:
-        if number == self._connections:
-            self._connection = None
+    def _on_timeout(self, call: _Call) -> None:
+        if call is self._call:
+            connection = self._connections.pop(call.node_id, None)
+            if connection is not None:
+                connection.close()
+            self._bootstrap += 1
             self._finish(None)
 
+    def _on_end(self, node_id: int, connection: Connection) -> None:
+        if self._connections.get(node_id) is connection:
+            del self._connections[node_id]
+            if self._call is not None and self._call.node_id == node_id:
+                self._bootstrap += 1
+                self._finish(None)
+
     def _finish(self, outcome: Any) -> None:
-        then, self._then, self._expected = self._then, None, None
-        if self._timer is not None:
-            self._timer.cancel()
-        if then is not None:
-            then(outcome)
+        call, self._call = self._call, None
+        if call is not None:
+            if call.timer is not None:
+                call.timer.cancel()
+            call.then(outcome)
 
 
-class Producer(Client):
-    """Idempotent, acks=all; a batch whose outcome is not known is sent again until it is."""
+Place = tuple[str, int]
+
+
+class RoutingClient(Client):
+    """Asks for the leaders of its partitions, and again when one of them turns out to be another."""
 
     def __init__(self, world: World, name: str, rng: random.Random, topics: list[tuple[str, int]]) -> None:
         super().__init__(world, name, rng)
+        self._topics = topics
+        self.leaders: dict[Place, int] = {}
+
+    def refresh(self, then: Callable[[], None]) -> None:
+        names = [metadata.MetadataRequestTopic(name=name) for name, _ in self._topics]
+        request = metadata.MetadataRequest(topics=names, allow_auto_topic_creation=False)
+        self.call(request, 9, lambda response: self._refreshed(response, then))
+
+    def _refreshed(self, response: Any, then: Callable[[], None]) -> None:
+        for topic in response.topics if response is not None else ():
+            for partition in topic.partitions:
+                if partition.leader_id >= 0:
+                    self.leaders[topic.name, partition.partition_index] = partition.leader_id
+                else:
+                    self.leaders.pop((topic.name, partition.partition_index), None)
+        self.later(then)
+
+
+class Producer(RoutingClient):
+    """Idempotent, acks=all; a batch whose outcome is not known is sent again until it is."""
+
+    def __init__(self, world: World, name: str, rng: random.Random, topics: list[tuple[str, int]]) -> None:
+        super().__init__(world, name, rng, topics)
         self._partitions = [(topic, number) for topic, count in topics for number in range(count)]
         self._producer_id = -1
-        self._sequences: dict[tuple[str, int], int] = {}
+        self._sequences: dict[Place, int] = {}
         self.sent = 0
 
     def run(self) -> None:
@@ -168,12 +230,16 @@ class Producer(Client):
         self._send(place, sequence, values)
 
     def _send(self, place: tuple[str, int], sequence: int, values: list[bytes]) -> None:
+        leader = self.leaders.get(place)
+        if leader is None:
+            self.refresh(lambda: self._send(place, sequence, values))
+            return
         # Timestamps of long ago: what the broker remembers must not depend on them.
         records = [Record(-1, 1_000_000, b"key", value) for value in values]
         batch = encode_batch(records, producer_id=self._producer_id, producer_epoch=0, base_sequence=sequence)
         data = produce.TopicProduceData(place[0], partition_data=[produce.PartitionProduceData(place[1], batch)])
         request = produce.ProduceRequest(None, -1, 2000, [data])
-        self.call(request, 9, lambda response: self._sent(response, place, sequence, values))
+        self.call(request, 9, lambda response: self._sent(response, place, sequence, values), leader)
 
     def _sent(self, response: Any, place: tuple[str, int], sequence: int, values: list[bytes]) -> None:
         code = ErrorCode.REQUEST_TIMED_OUT
@@ -187,33 +253,52 @@ class Producer(Client):
                 return
         if code not in PASSING:
             raise Violation(f"{self.name} is answered {code.name} for sequence {sequence} of {place}")
+        self.leaders.pop(place, None)
         self.later(lambda: self._send(place, sequence, values))
 
 
-class Consumer(Client):
+class Consumer(RoutingClient):
     """Reads every partition from its beginning; offsets must follow each other without a gap."""
 
     def __init__(self, world: World, name: str, rng: random.Random, topics: list[tuple[str, int]]) -> None:
-        super().__init__(world, name, rng)
+        super().__init__(world, name, rng, topics)
         self.positions = {(topic, number): 0 for topic, count in topics for number in range(count)}
 
     def run(self) -> None:
         if self.is_done:
             return
+        leaders = sorted(set(self.leaders.values()))
+        if len(self.leaders) < len(self.positions) or self.random.random() < 0.05:
+            self.refresh(self._fetch)
+        else:
+            self._fetch(self.random.choice(leaders))
+
+    def _fetch(self, leader: int | None = None) -> None:
+        if leader is None:
+            if not self.leaders:
+                self.later(self.run)
+                return
+            leader = self.random.choice(sorted(set(self.leaders.values())))
         by_topic: dict[str, list[fetch.FetchPartition]] = {}
         for (topic, number), offset in self.positions.items():
-            wanted = fetch.FetchPartition(number, fetch_offset=offset, partition_max_bytes=1 << 20)
-            by_topic.setdefault(topic, []).append(wanted)
+            if self.leaders.get((topic, number)) == leader:
+                wanted = fetch.FetchPartition(number, fetch_offset=offset, partition_max_bytes=1 << 20)
+                by_topic.setdefault(topic, []).append(wanted)
         topics = [fetch.FetchTopic(topic, partitions=partitions) for topic, partitions in by_topic.items()]
-        self.call(fetch.FetchRequest(max_wait_ms=100, min_bytes=1, max_bytes=1 << 20, topics=topics), 11, self._fetched)
+        request = fetch.FetchRequest(max_wait_ms=100, min_bytes=1, max_bytes=1 << 20, topics=topics)
+        self.call(request, 11, self._fetched, leader)
 
     def _fetched(self, response: Any) -> None:
+        if response is None:
+            self.leaders.clear()
         for topic in response.responses if response is not None else ():
             for data in topic.partitions:
                 code = ErrorCode(data.error_code)
                 if code is ErrorCode.NONE:
                     self._take((topic.topic, data.partition_index), bytes(data.records or b""))
-                elif code not in PASSING:
+                elif code in PASSING:
+                    self.leaders.pop((topic.topic, data.partition_index), None)
+                else:
                     position = self.positions[topic.topic, data.partition_index]
                     raise Violation(f"{self.name} is answered {code.name} at {position} of {topic.topic}")
         self.later(self.run)
@@ -243,6 +328,7 @@ class Member(Client):
         self._member_id = ""
         self._generation = -1
         self._owned: dict[int, int] = {}
+        self._coordinator: int | None = None
         self.rounds = 0
 
     def run(self) -> None:
@@ -253,6 +339,7 @@ class Member(Client):
         if response is None or response.error_code:
             self.later(self.run)
         else:
+            self._coordinator = response.node_id
             self._join()
 
     def _join(self) -> None:
@@ -262,7 +349,7 @@ class Member(Client):
         request = join_group.JoinGroupRequest(
             self._group, SESSION_MS, SESSION_MS, self._member_id, None, "consumer", [protocol]
         )
-        self.call(request, 5, self._joined)
+        self.call(request, 5, self._joined, self._coordinator)
 
     def _joined(self, response: Any) -> None:
         if response is None:
@@ -289,11 +376,11 @@ class Member(Client):
         request = sync_group.SyncGroupRequest(
             self._group, self._generation, self._member_id, None, assignments=assignments
         )
-        self.call(request, 3, self._synced)
+        self.call(request, 3, self._synced, self._coordinator)
 
     def _synced(self, response: Any) -> None:
         if response is None:
-            self.later(self._join)
+            self.later(self.run)
             return
         if response.error_code:
             self._start_over(ErrorCode(response.error_code))
@@ -315,7 +402,7 @@ class Member(Client):
         least = {number: history.committed_so_far(self._group, self._topic, number) for number in self._owned}
         topics = [offset_fetch.OffsetFetchRequestTopic(self._topic, list(self._owned))]
         request = offset_fetch.OffsetFetchRequest(self._group, topics=topics)
-        self.call(request, 5, lambda response: self._told_offsets(response, least))
+        self.call(request, 5, lambda response: self._told_offsets(response, least), self._coordinator)
 
     def _told_offsets(self, response: Any, least: dict[int, int]) -> None:
         if response is None or response.error_code:
@@ -340,7 +427,7 @@ class Member(Client):
             self._commit()
         else:
             request = heartbeat.HeartbeatRequest(self._group, self._generation, self._member_id)
-            self.call(request, 3, self._beaten)
+            self.call(request, 3, self._beaten, self._coordinator)
 
     def _beaten(self, response: Any) -> None:
         if response is None:
@@ -358,7 +445,7 @@ class Member(Client):
         ]
         topics = [offset_commit.OffsetCommitRequestTopic(self._topic, partitions=partitions)]
         request = offset_commit.OffsetCommitRequest(self._group, self._generation, self._member_id, topics=topics)
-        self.call(request, 7, lambda response: self._told_commit(response, wanted))
+        self.call(request, 7, lambda response: self._told_commit(response, wanted), self._coordinator)
 
     def _told_commit(self, response: Any, wanted: dict[int, int]) -> None:
         if response is None:

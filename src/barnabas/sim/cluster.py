@@ -9,15 +9,17 @@ from typing import Any
 from barnabas.core.metadata.image import Endpoint
 from barnabas.model.broker_settings import BrokerSettings
 from barnabas.model.errors import StartError
+from barnabas.model.ports import Address
 from barnabas.node.node import Node
 from barnabas.sim.clock import NodeClock, Scheduler
 from barnabas.sim.disk import SimDisk
-from barnabas.sim.network import Connection
+from barnabas.sim.network import Connection, Links, NodeNetwork
 
 SYNC_MS = (0.2, 8.0)
 WORK_MS = (0.5, 20.0)
 RESTART_MS = (5.0, 400.0)
 DATA = "/data"
+BROKER_PORT, CONTROLLER_PORT = 9092, 9093
 
 
 class _Throttle:
@@ -64,8 +66,12 @@ class SimNode:
         node_id: int,
         settings: dict[str, str],
         trace: Callable[[str], None],
+        links: Links,
+        peers: dict[str, SimNode],
     ) -> None:
+        """``peers`` are all nodes of the cluster by host, this one among them."""
         self.node_id = node_id
+        self.host = f"node-{node_id}"
         self.random = rng
         self.disk = SimDisk(rng.getrandbits(32))
         self.disk.on_waiting = self._sync_later
@@ -77,8 +83,11 @@ class SimNode:
         self._scheduler = scheduler
         self._settings = settings
         self._trace = trace
+        self._links = links
+        self._peers = peers
         self._clock = NodeClock(scheduler)
         self._connections: list[Connection] = []
+        self._outgoing: list[Connection] = []
 
     # Processes
 
@@ -95,13 +104,16 @@ class SimNode:
             clock=clock,
             random=random.Random(self.random.getrandbits(64)),
             workers=lambda _name: _Worker(self, clock),
+            network=NodeNetwork(clock, self._connect_to, f"broker-{self.node_id}"),
             report=self._report,
             on_failure=self._failed,
         )
-        endpoint = Endpoint("PLAINTEXT", f"node-{self.node_id}", 9092)
-        node.start(
-            [endpoint], ("CONTROLLER", f"node-{self.node_id}", 9093), lambda problem: self._started(node, problem)
-        )
+        endpoint = Endpoint("PLAINTEXT", self.host, BROKER_PORT)
+        try:
+            node.open([endpoint], ("CONTROLLER", self.host, CONTROLLER_PORT))
+        except StartError as problem:
+            self._started(node, problem)
+        node.start(lambda problem: self._started(node, problem))
         self.disk.is_slow = True
 
     def _started(self, node: Node, problem: StartError | None) -> None:
@@ -178,17 +190,25 @@ class SimNode:
 
     # The network
 
-    def connect(self, client: str, on_frame: Callable[[bytes], None], on_end: Callable[[], None]) -> Connection | None:
+    def connect(
+        self, client: str, on_frame: Callable[[bytes], None], on_end: Callable[[], None], port: int = BROKER_PORT
+    ) -> Connection | None:
         """None where nobody listens."""
         node = self.node
-        if node is None or not self.is_serving:
+        if node is None or (port == BROKER_PORT and not self.is_serving):
+            return None
+        pipeline = node.pipeline if port == BROKER_PORT else node.controller_pipeline
+        if pipeline is None:
             return None
         connection = Connection(
             self._scheduler,
             self.random,
-            node.pipeline,
+            pipeline,
             self._clock,
+            links=self._links,
             client_host=client,
+            server_host=self.host,
+            listener="PLAINTEXT" if port == BROKER_PORT else "CONTROLLER",
             on_frame=on_frame,
             on_end=on_end,
         )
@@ -196,11 +216,23 @@ class SimNode:
         self._connections.append(connection)
         return connection
 
+    def _connect_to(
+        self, address: Address, on_frame: Callable[[bytes], None], on_end: Callable[[], None]
+    ) -> Connection | None:
+        """A connection of this node to another."""
+        peer = self._peers.get(address.host)
+        connection = None if peer is None else peer.connect(self.host, on_frame, on_end, address.port)
+        if connection is not None:
+            self._outgoing = [each for each in self._outgoing if each.is_open]
+            self._outgoing.append(connection)
+        return connection
+
     def break_connections(self) -> None:
         self._trace(f"connections to node {self.node_id} break")
         self._close_connections()
 
     def _close_connections(self) -> None:
-        connections, self._connections = self._connections, []
+        connections, self._connections = [*self._connections, *self._outgoing], []
+        self._outgoing = []
         for connection in connections:
             connection.close()

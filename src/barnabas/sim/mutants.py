@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from barnabas.core.raft.machine import Flushed
+from barnabas.core.raft.events import LogSynced
 from barnabas.model.errors import ErrorCode
 from barnabas.runtime import flush
 from barnabas.runtime.group_log import PartitionJournal
@@ -32,7 +32,7 @@ def _acknowledge_one_early(partition: Any, last_offset: int, then: Callable[[Err
 
 
 def _commit_without_sync(driver: Any) -> None:
-    driver._step(Flushed(driver.log.log_end_offset))
+    driver._step(LogSynced(driver.log.log_end_offset))
 
 
 def _scan_without_checksums(*arguments: Any, **options: Any) -> Any:
@@ -69,12 +69,16 @@ MUTANTS: dict[str, list[Patch]] = {
     "append returns before the write": [(Log, "write", lambda *_: None)],
 }
 
+CLUSTER_MUTANTS: dict[str, list[Patch]] = {}
+"""Found by clusters of three."""
+
 
 @contextmanager
 def planted(name: str) -> Iterator[None]:
     """The bug of that name is in the code while this lasts."""
-    before = [(owner, attribute, owner.__dict__[attribute]) for owner, attribute, _ in MUTANTS[name]]
-    for owner, attribute, mutant in MUTANTS[name]:
+    patches = (MUTANTS | CLUSTER_MUTANTS)[name]
+    before = [(owner, attribute, owner.__dict__[attribute]) for owner, attribute, _ in patches]
+    for owner, attribute, mutant in patches:
         setattr(owner, attribute, mutant)
     try:
         yield

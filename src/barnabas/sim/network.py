@@ -1,7 +1,8 @@
-"""Connections between simulated clients and nodes: encoded frames, latency, disconnects at any moment.
+"""Connections of simulated clients and nodes: encoded frames, latency, cut links, disconnects at any moment.
 
 The server side behaves like ``net.connection``: replies leave in the order of the requests, and a parked request other
-than Produce stops those behind it.
+than Produce stops those behind it. Frames of one connection arrive in order. A link that is cut, in one direction or
+both, holds frames back; they arrive when it heals, unless the connection has been given up by then.
 """
 
 from __future__ import annotations
@@ -11,11 +12,33 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from barnabas.model.errors import ApiError, ErrorCode
+from barnabas.model.ports import Address
 from barnabas.model.session import Exchange, Refused
 from barnabas.runtime.pipeline import Pipeline
-from barnabas.sim.clock import NodeClock, Scheduler
+from barnabas.sim.clock import Event, NodeClock, Scheduler
+from barnabas.wire import catalogue, codec, header
+from barnabas.wire.schema import Message, versions_of
 
 MIN_LATENCY_MS, MAX_LATENCY_MS = 0.1, 3.0
+HELD_MS = 20.0
+"""Between two looks whether a cut link has healed."""
+
+
+class Links:
+    """Which hosts cannot reach which. A host is a node's name, or a client's."""
+
+    def __init__(self) -> None:
+        self._cut: set[tuple[str, str]] = set()
+
+    def cut(self, sender: str, receiver: str) -> None:
+        self._cut.add((sender, receiver))
+
+    def heal(self) -> None:
+        self._cut.clear()
+
+    def is_cut(self, sender: str, receiver: str) -> bool:
+        return (sender, receiver) in self._cut
 
 
 class _Ready:
@@ -43,23 +66,31 @@ class Connection:
         pipeline: Pipeline,
         clock: NodeClock,
         *,
+        links: Links,
         client_host: str,
+        server_host: str,
+        listener: str,
         on_frame: Callable[[bytes], None],
         on_end: Callable[[], None],
     ) -> None:
         self.is_open = True
+        self.client_host = client_host
+        self._server_host = server_host
+        self._links = links
         self._scheduler = scheduler
         self._random = rng
         self._clock = clock
         self._on_frame = on_frame
         self._on_end = on_end
-        self._session = pipeline.open(self, "PLAINTEXT", client_host)
+        self._session = pipeline.open(self, listener, client_host)
         self._received: deque[bytes] = deque()
         self._in_flight: deque[Exchange] = deque()
         self._stopped_by: Exchange | None = None
         self._is_handling = False
         self._client_gets_at_ms = 0.0
         self._server_gets_at_ms = 0.0
+        self._to_server: deque[bytes] = deque()
+        self._to_client: deque[bytes] = deque()
 
     def _latency_ms(self) -> float:
         return self._random.uniform(MIN_LATENCY_MS, MAX_LATENCY_MS)
@@ -70,14 +101,18 @@ class Connection:
         """Frames arrive in order."""
         if not self.is_open:
             return
+        self._to_server.append(frame)
         self._server_gets_at_ms = max(self._server_gets_at_ms, self._scheduler.now_ms + self._latency_ms())
-        delay_ms = self._server_gets_at_ms - self._scheduler.now_ms
-        self._clock.run(delay_ms, lambda: self._arrive(frame))
+        self._clock.run(self._server_gets_at_ms - self._scheduler.now_ms, self._arrive)
 
-    def _arrive(self, frame: bytes) -> None:
-        if self.is_open:
-            self._received.append(frame)
-            self._handle()
+    def _arrive(self) -> None:
+        if not self.is_open or not self._to_server:
+            return
+        if self._links.is_cut(self.client_host, self._server_host):
+            self._clock.run(HELD_MS, self._arrive)
+            return
+        self._received.append(self._to_server.popleft())
+        self._handle()
 
     # The server's side
 
@@ -119,12 +154,17 @@ class Connection:
                 data = b"".join(
                     chunk if isinstance(chunk, bytes | bytearray | memoryview) else chunk.read() for chunk in chunks
                 )
+                self._to_client.append(data)
                 self._client_gets_at_ms = max(self._client_gets_at_ms, self._scheduler.now_ms + self._latency_ms())
-                self._scheduler.at(self._client_gets_at_ms, lambda data=data: self._deliver(data))  # type: ignore[misc]
+                self._scheduler.at(self._client_gets_at_ms, self._deliver)
 
-    def _deliver(self, data: bytes) -> None:
-        if self.is_open:
-            self._on_frame(data)
+    def _deliver(self) -> None:
+        if not self.is_open or not self._to_client:
+            return
+        if self._links.is_cut(self._server_host, self.client_host):
+            self._scheduler.after(HELD_MS, self._deliver)
+            return
+        self._on_frame(self._to_client.popleft())
 
     # The end
 
@@ -138,3 +178,120 @@ class Connection:
                 exchange.abandon()
         self._in_flight.clear()
         self._scheduler.after(self._latency_ms(), self._on_end)
+
+
+Connect = Callable[[Address, Callable[[bytes], None], Callable[[], None]], Connection | None]
+"""Makes a connection of this node to an address; None where nobody listens."""
+
+
+class _Call:
+    __slots__ = ("correlation_id", "response", "then", "timer", "version")
+
+    def __init__(self, response: type[Message], version: int, correlation_id: int, then: Callable[[Any], None]) -> None:
+        self.response = response
+        self.version = version
+        self.correlation_id = correlation_id
+        self.then: Callable[[Any], None] | None = then
+        self.timer: Event | None = None
+
+    def finish(self, outcome: Any) -> None:
+        then, self.then = self.then, None
+        if self.timer is not None:
+            self.timer.cancel()
+        if then is not None:
+            then(outcome)
+
+
+class _Peer:
+    """One connection to one address, for one lane; made anew when it is lost."""
+
+    def __init__(self, address: Address, clock: NodeClock, connect: Connect, client_id: str) -> None:
+        self._address = address
+        self._clock = clock
+        self._connect = connect
+        self._client_id = client_id
+        self._connection: Connection | None = None
+        self._calls: deque[_Call] = deque()
+        self._correlation_id = 0
+
+    def send(self, request: Message, timeout_ms: int, then: Callable[[Any], None], version: int | None) -> None:
+        self._correlation_id += 1
+        chosen = versions_of(type(request)).last if version is None else version
+        call = _Call(catalogue.api_classes(request.api_key)[1], chosen, self._correlation_id, then)
+        if self._connection is None:
+            self._connection = self._open()
+        if self._connection is None:
+            self._clock.run(1.0, lambda: call.finish(self._lost("connection refused")))
+            return
+        self._calls.append(call)
+        call.timer = self._clock.call_at(
+            self._clock.monotonic_ms() + timeout_ms, lambda: self._on_timeout(call, timeout_ms)
+        )
+        chunks = header.frame_request(request, chosen, call.correlation_id, self._client_id)
+        self._connection.send(b"".join(chunks))  # type: ignore[arg-type]
+
+    def _open(self) -> Connection | None:
+        made: list[Connection] = []
+        connection = self._connect(
+            self._address,
+            lambda data: self._clock.run(0, lambda: self._on_frame(made[0], data)),
+            lambda: self._clock.run(0, lambda: self._on_end(made[0])),
+        )
+        if connection is not None:
+            made.append(connection)
+        return connection
+
+    def _on_frame(self, connection: Connection, data: bytes) -> None:
+        if connection is not self._connection:
+            return
+        call = self._calls.popleft()
+        header_version = header.response_header_version(call.response, call.version)
+        found, body = header.decode_response_header(data, 4, len(data), header_version)
+        assert found == call.correlation_id, "replies come in order"
+        call.finish(codec.reader(call.response, call.version)(data, body, len(data))[0])
+
+    def _on_timeout(self, call: _Call, timeout_ms: int) -> None:
+        if call in self._calls:
+            self._calls.remove(call)
+            call.finish(ApiError(ErrorCode.REQUEST_TIMED_OUT, f"no response within {timeout_ms} ms"))
+            self._give_up()
+
+    def _give_up(self) -> None:
+        connection, self._connection = self._connection, None
+        calls, self._calls = self._calls, deque()
+        if connection is not None:
+            connection.close()
+        for call in calls:
+            call.finish(self._lost("the connection was given up"))
+
+    def _on_end(self, connection: Connection) -> None:
+        if connection is self._connection:
+            self._give_up()
+
+    def _lost(self, reason: str) -> ApiError:
+        return ApiError(ErrorCode.NETWORK_EXCEPTION, f"{self._address}: {reason}")
+
+
+class NodeNetwork:
+    """The Network port of one incarnation of a node."""
+
+    def __init__(self, clock: NodeClock, connect: Connect, client_id: str) -> None:
+        self._clock = clock
+        self._connect = connect
+        self._client_id = client_id
+        self._peers: dict[tuple[Address, str], _Peer] = {}
+
+    def send(
+        self,
+        address: Address,
+        lane: str,
+        request: Any,
+        timeout_ms: int,
+        then: Callable[[Any], None],
+        *,
+        version: int | None = None,
+    ) -> None:
+        peer = self._peers.get((address, lane))
+        if peer is None:
+            peer = self._peers[address, lane] = _Peer(address, self._clock, self._connect, self._client_id)
+        peer.send(request, timeout_ms, then, version)

@@ -127,6 +127,7 @@ def remove_deleted_files(log: Log, now_ms: int) -> int:
 def truncate_to(log: Log, offset: int) -> bool:
     log.check_online()
     if offset >= log.log_end_offset:
+        log.epochs.truncate_from_end(offset)  # an epoch without records may begin here that the leader does not have
         return False
     if offset < log.bases[0]:
         truncate_fully_and_start_at(log, offset)

@@ -15,10 +15,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from barnabas.core.decision import TimerFired
 from barnabas.core.metadata import records as framing
 from barnabas.core.metadata import topics
+from barnabas.core.metadata.features import BOOTSTRAP_FEATURES, KNOWN_RANGES
 from barnabas.core.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
-from barnabas.core.metadata.machine import ExpireSessions, MetadataMachine, MetadataPolicy
+from barnabas.core.metadata.machine import Bootstrap, MetadataMachine, MetadataPolicy
 from barnabas.core.metadata.snapshot import records_of
 from barnabas.model.broker_settings import all_broker_settings
 from barnabas.model.errors import ErrorCode
@@ -28,7 +30,7 @@ from barnabas.wire.api.alter_configs import AlterableConfig as ReplacedConfig
 from barnabas.wire.api.alter_configs import AlterConfigsRequest
 from barnabas.wire.api.alter_configs import AlterConfigsResource as ReplacedResource
 from barnabas.wire.api.broker_heartbeat import BrokerHeartbeatRequest
-from barnabas.wire.api.broker_registration import BrokerRegistrationRequest, Listener
+from barnabas.wire.api.broker_registration import BrokerRegistrationRequest, Feature, Listener
 from barnabas.wire.api.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from barnabas.wire.api.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from barnabas.wire.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -38,6 +40,7 @@ from barnabas.wire.api.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from barnabas.wire.schema import Message
+from barnabas.wire.stored.metadata_control import FeatureLevelRecord
 
 CONTROLLER = 1
 SESSION_MS = 9000
@@ -95,12 +98,18 @@ class Model:
     brokers: dict[int, ModelBroker] = field(default_factory=dict)
     broker_configs: dict[str, str] = field(default_factory=dict)
     deadlines: dict[int, int] = field(default_factory=dict)
+    heard: set[int] = field(default_factory=set)
     producer_ids: int = 0
 
 
 class MetadataMachineAgainstModel(RuleBasedStateMachine):
-    @initialize(seed=st.integers(0, 2**32), serving=st.sampled_from([3, 3, 3, 1, 0]), factor=st.integers(1, 3))
-    def begin(self, seed: int, serving: int, factor: int) -> None:
+    @initialize(
+        seed=st.integers(0, 2**32),
+        serving=st.sampled_from([3, 3, 3, 1, 0]),
+        factor=st.integers(1, 3),
+        eligible=st.booleans(),
+    )
+    def begin(self, seed: int, serving: int, factor: int, eligible: bool) -> None:
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(topics, "MAX_PARTITIONS_PER_REQUEST", MAX_PARTITIONS)
         self.random = random.Random(seed)
@@ -116,6 +125,9 @@ class MetadataMachineAgainstModel(RuleBasedStateMachine):
         self.model = Model()
         self.now_ms = 0
         self.incarnations = 0
+        if eligible:
+            levels = [FeatureLevelRecord(name=name, feature_level=level) for name, level in BOOTSTRAP_FEATURES.items()]
+            self.decide(Bootstrap(levels))
         # Most interesting things happen to a cluster that lives: random steps alone seldom make one.
         for node in range(1, serving + 1):
             self.register(node, again=False)
@@ -161,21 +173,25 @@ class MetadataMachineAgainstModel(RuleBasedStateMachine):
 
     # Brokers
 
-    @rule(node=NODES, again=st.booleans())
-    def register(self, node: int, again: bool) -> None:
+    @rule(node=NODES, again=st.booleans(), clean=st.booleans())
+    def register(self, node: int, again: bool, clean: bool = False) -> None:
         known = self.model.brokers.get(node)
         retry = again and known is not None
         if known is None or not retry:
             self.incarnations += 1
         incarnation = known.incarnation if known is not None and retry else self.incarnations
+        # A broker that stopped cleanly knows its last epoch.
+        is_clean = clean and known is not None and known.shutting_down and known.fenced
         reply = self.decide(
             BrokerRegistrationRequest(
                 broker_id=node,
                 cluster_id="c",
                 incarnation_id=incarnation.to_bytes(16, "big"),
                 listeners=[Listener(name="PLAINTEXT", host="h", port=1)],
+                features=[Feature(name, low, high) for name, (low, high) in KNOWN_RANGES.items()],
                 rack=None,
-                log_dirs=[node.to_bytes(16, "big")],
+                log_dirs=[(1000 + node).to_bytes(16, "big")],
+                previous_broker_epoch=self.machine.image.brokers[node].broker_epoch if is_clean else -1,
             )
         )
         if known is not None and not retry and self.is_alive(node, known):
@@ -190,13 +206,14 @@ class MetadataMachineAgainstModel(RuleBasedStateMachine):
             self.model.brokers[node] = ModelBroker(incarnation)
 
     def is_alive(self, node: int, broker: ModelBroker) -> bool:
-        if node == CONTROLLER or broker.shutting_down:
+        if broker.shutting_down or (node == CONTROLLER and node not in self.model.heard):
             return False
         if not broker.fenced:
             self.model.deadlines.setdefault(node, self.now_ms + SESSION_MS)
         return self.model.deadlines.get(node, self.now_ms) > self.now_ms
 
     def touch(self, node: int) -> None:
+        self.model.heard.add(node)
         self.model.deadlines[node] = self.now_ms + SESSION_MS
 
     @rule(node=NODES, want=st.sampled_from(["serve", "serve", "shut down", "fence", "stale", "behind"]))
@@ -221,8 +238,9 @@ class MetadataMachineAgainstModel(RuleBasedStateMachine):
                 known.shutting_down = True
                 assert not reply.should_shut_down
             else:
-                known.fenced = True
-                assert reply.should_shut_down
+                known.fenced |= reply.should_shut_down
+                others = any(other.serves for at, other in self.model.brokers.items() if at != node)
+                assert reply.should_shut_down or others, "nobody to wait for"
         elif want == "fence":
             known.fenced = True
         elif want == "serve" and not known.shutting_down:
@@ -242,7 +260,7 @@ class MetadataMachineAgainstModel(RuleBasedStateMachine):
                     self.heartbeat(other, "behind")
             self.expire()
         if back:
-            self.register(node, again=way == "pause")
+            self.register(node, again=way == "pause", clean=way == "clean")
             self.heartbeat(node, "serve")
 
     @rule(wait_ms=st.sampled_from([1, 4500, 9000]))
@@ -254,10 +272,13 @@ class MetadataMachineAgainstModel(RuleBasedStateMachine):
         for node, broker in self.model.brokers.items():
             if not broker.fenced:
                 self.model.deadlines.setdefault(node, self.now_ms + SESSION_MS)
+        if CONTROLLER in self.model.heard and CONTROLLER in self.model.deadlines:
+            self.model.deadlines[CONTROLLER] = self.now_ms + SESSION_MS  # it runs in this very process
         for node in [node for node, deadline in self.model.deadlines.items() if deadline <= self.now_ms]:
             del self.model.deadlines[node]
             self.model.brokers[node].fenced = True
-        self.decide(ExpireSessions())
+            self.model.heard.discard(node)
+        self.decide(TimerFired("sessions"))
 
     @rule()
     def lose_the_controller(self) -> None:
@@ -265,6 +286,7 @@ class MetadataMachineAgainstModel(RuleBasedStateMachine):
         self.machine = MetadataMachine(self.policy, self.random)
         self.machine.replay(self.log, next_offset=len(self.log), raft_epoch=1, timestamp_ms=0)
         self.model.deadlines.clear()
+        self.model.heard.clear()
 
     # Topics
 
@@ -438,12 +460,17 @@ class MetadataMachineAgainstModel(RuleBasedStateMachine):
                 assert set(partition.in_sync_replicas) <= set(partition.replicas)
                 assert set(partition.eligible_leader_replicas) <= set(partition.replicas)
                 assert not set(partition.eligible_leader_replicas) & set(partition.in_sync_replicas)
-                assert partition.in_sync_replicas or partition.eligible_leader_replicas, "nobody may ever lead again"
-                may_lead = [node for node in partition.in_sync_replicas if image.brokers[node].serves]
+                known = [partition.in_sync_replicas, partition.eligible_leader_replicas, partition.last_known_eligible]
+                assert any(known), "nobody may ever lead again"
+                candidates = next(members for members in known if members)
+                may_lead = [node for node in candidates if image.brokers[node].serves]
+                if image.features.get("eligible.leader.replicas.version"):
+                    assert all(image.brokers[node].serves for node in partition.in_sync_replicas)
                 if partition.leader == NO_LEADER:
                     assert not may_lead, "a broker that may lead does not"
                 else:
-                    assert partition.leader in may_lead
+                    assert partition.leader in partition.in_sync_replicas
+                    assert image.brokers[partition.leader].serves
 
     @invariant()
     def the_log_makes_the_same_image(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +12,9 @@ from barnabas.core.metadata.image import MetadataImage
 from barnabas.core.raft.machine import Voter
 from barnabas.model.ids import TopicPartition
 from barnabas.model.ports import DiskError
+from barnabas.runtime import metadata_snapshot
 from barnabas.runtime.metadata_snapshot import list_snapshots
-from barnabas.runtime.raft_driver import Loaded, RaftDriver
+from barnabas.runtime.raft_driver import CommittedRecords, Loaded, RaftDriver, Snapshot
 from barnabas.runtime.snapshot_schedule import RETRY_MS, Snapshotter
 from barnabas.sim.disk import Fault, SimDisk
 from barnabas.storage.log import Log
@@ -22,6 +24,28 @@ from tests.unit.storage.kit import NOW, small
 DIRECTORY = "/data/__cluster_metadata-0"
 ME = Voter(1, b"d" * 16)
 MINUTE_MS = 60_000
+ENDPOINTS = [("CONTROLLER", "localhost", 9093)]
+
+
+class OnlyVoter:
+    """The listener of a quorum of one: all that is committed was appended here."""
+
+    def __init__(self) -> None:
+        self.committed_offset = 0
+
+    def on_committed(self, batch: CommittedRecords) -> None:
+        self.committed_offset = batch.next_offset
+
+    def on_snapshot(self, snapshot: Snapshot) -> None:
+        raise AssertionError("the only voter fetches no snapshot")
+
+    def on_leader(self, leader_id: int, raft_epoch: int) -> None: ...
+
+    def on_leadership(self, raft_epoch: int) -> None: ...
+
+    def on_resigned(self) -> None: ...
+
+    def on_high_watermark(self) -> None: ...
 
 
 class Life:
@@ -35,18 +59,31 @@ class Life:
         self.reports: list[dict[str, Any]] = []
         self.breaths = 0
         self.disk.make_directory(DIRECTORY)
+        if not list_snapshots(self.disk, DIRECTORY):
+            metadata_snapshot.write(
+                self.disk,
+                f"{DIRECTORY}/{metadata_snapshot.file_name(0, 0)}",
+                [],
+                raft_epoch=0,
+                timestamp_ms=0,
+                quorum=metadata_snapshot.quorum_entries([ME], ENDPOINTS),
+            )
+        self.listener = OnlyVoter()
         self.driver = RaftDriver(
             disk=self.disk,
             clock=self,
             log=Log.open(self.disk, DIRECTORY, TopicPartition("__cluster_metadata", 0), small(), now_ms=NOW),
             directory=DIRECTORY,
+            cluster_id="cluster",
+            random=random.Random(1),
             me=ME,
-            endpoints=[("CONTROLLER", "localhost", 9093)],
-            on_high_watermark=lambda: None,
+            endpoints=ENDPOINTS,
+            listener=self.listener,
             report=self._report,
         )
         self.loaded: Loaded = self.driver.load()
-        self.driver.start((ME,), first=not self.loaded.next_offset, then=lambda problem: None)
+        self.listener.committed_offset = self.loaded.next_offset
+        self.driver.start()
         self.snapshotter = Snapshotter(
             driver=self.driver,
             committed=self.image,
@@ -81,7 +118,7 @@ class Life:
 
     @property
     def snapshots(self) -> list[int]:
-        return [end_offset for end_offset, _ in list_snapshots(self.disk, DIRECTORY)]
+        return [end_offset for end_offset, _ in list_snapshots(self.disk, DIRECTORY) if end_offset]
 
     def _breathe(self) -> None:
         self.breaths += 1

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from barnabas.broker.authorized import ALL_CLUSTER_OPERATIONS
 from barnabas.broker.context import Broker
 from barnabas.model.errors import ErrorCode
+from barnabas.runtime.authorized import ALL_CLUSTER_OPERATIONS
 from barnabas.runtime.pipeline import Request
 from barnabas.wire.api.describe_cluster import (
     DescribeClusterBroker,

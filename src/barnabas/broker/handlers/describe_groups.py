@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from barnabas.broker.authorized import ALL_GROUP_OPERATIONS
 from barnabas.broker.context import Broker
 from barnabas.broker.grouping import ask_each, told
 from barnabas.model.errors import ApiError
+from barnabas.runtime.authorized import ALL_GROUP_OPERATIONS
 from barnabas.runtime.pipeline import Request
 from barnabas.wire.api.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from barnabas.broker.authorized import ALL_TOPIC_OPERATIONS
 from barnabas.broker.context import Broker
 from barnabas.core.metadata.image import MetadataImage, TopicImage
 from barnabas.core.metadata.topics import is_legal
 from barnabas.model.errors import ErrorCode
 from barnabas.model.ids import INTERNAL_TOPICS, NO_LEADER
+from barnabas.runtime.authorized import ALL_TOPIC_OPERATIONS
 from barnabas.runtime.pipeline import Request
 from barnabas.wire.api.describe_topic_partitions import (
     Cursor,

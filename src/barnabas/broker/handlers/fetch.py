@@ -1,7 +1,7 @@
 """Fetch 4–18: returns record batches as file ranges; parks the request until there are enough bytes.
 
 Incremental sessions: KIP-227. Leader epochs: KIP-320. Truncation by fetched epoch: KIP-595. Topic ids: KIP-516.
-Leader hints: KIP-951.
+Leader hints: KIP-951. Consumers read from followers, and are sent to one in their rack: KIP-392.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from barnabas.wire.api.fetch import (
 )
 
 READ_COMMITTED = 1
+FIRST_FROM_FOLLOWERS = 11
 SCRAP_BYTES = 64 << 10
 """A reply is full where less than this is left of its limit, or less than a sixteenth of a small one: to find that no
 batch of a partition fits costs as much as to find those that do."""
@@ -47,10 +48,11 @@ class _Fetch:
 
     __slots__ = (
         "_broker",
-        "_by_replica",
         "_committed_only",
         "_context",
         "_exchange",
+        "_follower",
+        "_follower_epoch",
         "_request",
         "_results",
         "_total",
@@ -62,8 +64,10 @@ class _Fetch:
         self._exchange = exchange
         self._request = request
         self._context = context
-        self._by_replica = max(request.replica_id, request.replica_state.replica_id) >= 0
-        self._committed_only = request.isolation_level == READ_COMMITTED
+        self._follower = max(request.replica_id, request.replica_state.replica_id)
+        """The broker that fetches as a follower; -1 for a consumer."""
+        self._follower_epoch = request.replica_state.replica_epoch
+        self._committed_only = request.isolation_level == READ_COMMITTED and self._follower < 0
         self._results: list[tuple[Target, PartitionData, Partition | None]] = []
         self._total = 0
         self._urgent = False
@@ -97,22 +101,27 @@ class _Fetch:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
         if partition is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if self._by_replica:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "no other broker replicates this partition")
         return partition
 
     def _read_partition(self, partition: Partition, target: Target, data: PartitionData, left: int) -> int:
         wanted = target.wanted
-        partition.check_leader(wanted.current_leader_epoch)
+        if self._follower < 0 and self._exchange.version >= FIRST_FROM_FOLLOWERS:
+            partition.check_replica(wanted.current_leader_epoch)
+        else:
+            partition.check_leader(wanted.current_leader_epoch)
         data.high_watermark = partition.high_watermark
         data.last_stable_offset = partition.last_stable_offset
         data.log_start_offset = partition.log_start_offset
         if wanted.last_fetched_epoch >= 0 and self._diverges(partition, target, data):
             return 0
-        if self._committed_only:
-            data.aborted_transactions = []
         max_bytes = min(wanted.partition_max_bytes, left)
         first = self._total == 0
+        if self._follower >= 0:
+            return self._read_for_follower(partition, target, data, max_bytes, first)
+        if self._committed_only:
+            data.aborted_transactions = []
+        if self._request.rack_id and self._sends_elsewhere(partition, wanted.fetch_offset, data):
+            return 0
         if wanted.fetch_offset == partition.high_watermark or (max_bytes <= 0 and not first):
             return 0
         result = partition.read(wanted.fetch_offset, max_bytes, committed_only=self._committed_only, minimum_one=first)
@@ -120,6 +129,35 @@ class _Fetch:
             data.aborted_transactions = [
                 AbortedTransaction(producer_id, offset) for producer_id, offset in result.aborted
             ]
+        if result.records is None:
+            return 0
+        data.records = result.records
+        return result.records.size
+
+    def _sends_elsewhere(self, partition: Partition, offset: int, data: PartitionData) -> bool:
+        """A consumer in another rack than this leader is sent to an in-sync replica of its own rack."""
+        if not self._broker.settings.selects_by_rack or partition.leader is None:
+            return False
+        replica = self._broker.replica_in_rack(self._request.rack_id, partition.leader, offset)
+        if replica is None:
+            return False
+        data.preferred_read_replica = replica
+        self._urgent = True
+        return True
+
+    def _read_for_follower(
+        self, partition: Partition, target: Target, data: PartitionData, max_bytes: int, first: bool
+    ) -> int:
+        """To the log's end. The fetch says that the follower holds all before its offset."""
+        offset = target.wanted.fetch_offset
+        if not partition.log_start_offset <= offset <= partition.log_end_offset:
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        eligible = self._broker.may_be_in_sync(self._follower, self._follower_epoch)
+        partition.on_follower_fetch(self._follower, self._follower_epoch, offset, eligible=eligible)
+        data.high_watermark = partition.high_watermark
+        if offset == partition.log_end_offset or (max_bytes <= 0 and not first):
+            return 0
+        result = partition.read_as_follower(offset, max_bytes, minimum_one=first)
         if result.records is None:
             return 0
         data.records = result.records
@@ -146,6 +184,8 @@ class _Fetch:
         data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
         if partition is None:
             return
+        if self._follower >= 0 and problem.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            data.log_start_offset = partition.log_start_offset  # where the follower has to start anew
         if problem.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
             topic = self._broker.image.topics_by_id.get(partition.topic_id)
             if topic is not None:
@@ -172,8 +212,11 @@ class _Fetch:
             self._broker.clock,
             self._finish,
             committed_only=self._committed_only,
+            by_follower=self._follower >= 0,
         )
         self._exchange.abandoned = delayed.cancel
+        if self._follower >= 0:
+            self._exchange.overtaken = delayed.disturbed  # it has begun to follow another partition
 
     def _finish(self) -> None:
         self.read()

@@ -6,6 +6,8 @@ uses lz4 only with brokers that serve this API.
 
 from __future__ import annotations
 
+from typing import Any
+
 from barnabas.broker.context import Broker
 from barnabas.broker.creation import request_for
 from barnabas.core.metadata.image import TopicImage
@@ -22,7 +24,13 @@ LIBRDKAFKA, FRANZ_GO = ("librdkafka", "confluent-kafka"), "kgo"
 def handle(broker: Broker, exchange: Request, request: FindCoordinatorRequest) -> FindCoordinatorResponse | None:
     if request.key_type == GROUP and not broker.groups.is_ready:
         creation = request_for([OFFSETS_TOPIC], broker.settings)
-        broker.to_controller(creation, lambda _: exchange.reply(_answer(broker, exchange, request)))
+
+        def created(_: Any) -> None:
+            broker.when_image(
+                lambda image: OFFSETS_TOPIC in image.topics, lambda: exchange.reply(_answer(broker, exchange, request))
+            )
+
+        broker.to_controller(creation, created)
         return None
     return _answer(broker, exchange, request)
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from barnabas.broker.authorized import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS
 from barnabas.broker.context import Broker
 from barnabas.core.metadata.image import MetadataImage, PartitionImage, TopicImage
 from barnabas.core.metadata.topics import check_name, is_legal
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.model.ids import INTERNAL_TOPICS, NO_LEADER, TRANSACTIONS_TOPIC, ZERO_UUID
+from barnabas.runtime.authorized import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS
 from barnabas.runtime.pipeline import Request
 from barnabas.wire.api.metadata import (
     MetadataRequest,
@@ -148,7 +148,11 @@ def _create(broker: Broker, exchange: Request, request: MetadataRequest, names: 
             failures = dict.fromkeys(names, response.code)
         else:
             failures = {result.name: _visible(result.error_code) for result in response.topics if result.error_code}
-        exchange.reply(_about(broker, exchange, request, failures))
+        made = [name for name in names if name not in failures]
+        broker.when_image(
+            lambda image: all(name in image.topics for name in made),
+            lambda: exchange.reply(_about(broker, exchange, request, failures)),
+        )
 
     broker.to_controller(request_for(names, broker.settings), created)
 

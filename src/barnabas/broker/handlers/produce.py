@@ -170,7 +170,7 @@ def _park(
     deadline_ms = broker.clock.monotonic_ms() + max(0, request.timeout_ms)
     delayed = DelayedProduce(len(waits), deadline_ms, broker.clock, finish)
     for slot, (_, partition, last_offset) in enumerate(waits):
-        wait = partition.when_committed if request.acks == ALL else partition.when_durable
+        wait = partition.when_acknowledged if request.acks == ALL else partition.when_durable
         wait(last_offset, delayed.outcome_of(slot))
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from barnabas.controller.controller import Controller
 from barnabas.model.errors import ErrorCode
-from barnabas.model.ids import METADATA_TOPIC
+from barnabas.model.ids import METADATA_TOPIC, Uuid
 from barnabas.runtime.pipeline import Request
+from barnabas.runtime.quorum_figures import ReplicaFigures
 from barnabas.wire.api.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
@@ -33,12 +34,23 @@ def handle(controller: Controller, request: Request, message: DescribeQuorumRequ
 def _partition(controller: Controller, topic: str, number: int) -> DescribeQuorumResponsePartitionData:
     if topic != METADATA_TOPIC or number != 0:
         return DescribeQuorumResponsePartitionData(number, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
-    driver, now_ms = controller.driver, controller.clock.now_ms()
-    machine = driver.machine
-    voters = [
-        ReplicaState(voter.node_id, voter.directory_id, driver.log_end_offset, now_ms, now_ms)
-        for voter in machine.voters
-    ]
+    driver = controller.driver
+    known = (driver.leader_id, driver.raft_epoch)
+    if not driver.is_leader:
+        return DescribeQuorumResponsePartitionData(number, ErrorCode.NOT_LEADER_OR_FOLLOWER, None, *known)
     return DescribeQuorumResponsePartitionData(
-        number, 0, None, machine.me.node_id, machine.raft_epoch, machine.high_watermark, voters, []
+        number, 0, None, *known, driver.high_watermark, _replicas(driver.voters), _replicas(driver.observers)
     )
+
+
+def _replicas(figures: list[ReplicaFigures]) -> list[ReplicaState]:
+    return [
+        ReplicaState(
+            each.voter.node_id,
+            Uuid(each.voter.directory_id),
+            each.log_end_offset,
+            each.last_fetch_ms,
+            each.last_caught_up_ms,
+        )
+        for each in figures
+    ]

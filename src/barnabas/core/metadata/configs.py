@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from barnabas.core.metadata.features import has_eligible_replicas
 from barnabas.core.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage, Resource
 from barnabas.core.metadata.policy import MetadataPolicy, Outcome
 from barnabas.model.broker_settings import TIME_ALIASES
@@ -21,6 +22,8 @@ from barnabas.model.topic_settings import TopicSettings
 from barnabas.wire.api import alter_configs, incremental_alter_configs
 from barnabas.wire.schema import Message
 from barnabas.wire.stored.metadata_topics import ConfigRecord
+
+MIN_IN_SYNC = "min.insync.replicas"
 
 
 class ConfigSource(IntEnum):
@@ -186,6 +189,7 @@ class Configs:
             kept = {key: text for key, text in before.items() if key not in changes}
             check_topic_configs(kept, given)
         else:
+            _check_min_in_sync(image, resource, changes)
             self._check_broker_configs(given)
         return records_of(resource, {key: text for key, text in changes.items() if before.get(key) != text})
 
@@ -202,6 +206,16 @@ class Configs:
                 entry.parse(text)
             except InvalidSetting as problem:
                 raise ApiError(ErrorCode.INVALID_REQUEST, str(problem)) from None
+
+
+def _check_min_in_sync(image: MetadataImage, resource: Resource, changes: Mapping[str, str | None]) -> None:
+    """With eligible leader replicas there is one value for all brokers, always (KIP-966)."""
+    if MIN_IN_SYNC not in changes or not has_eligible_replicas(image.features):
+        return
+    if resource[1]:
+        raise ApiError(ErrorCode.INVALID_CONFIG, f"Broker-level {MIN_IN_SYNC} cannot be altered while ELR is enabled.")
+    if changes[MIN_IN_SYNC] is None:
+        raise ApiError(ErrorCode.INVALID_CONFIG, f"Cluster-level {MIN_IN_SYNC} cannot be removed while ELR is enabled.")
 
 
 def _check_exists(image: MetadataImage, resource: Resource) -> None:

@@ -85,6 +85,11 @@ class MetadataDelta:
         )
         return self.result
 
+    @property
+    def touched_topics(self) -> tuple[bytes, ...]:
+        """The ids of ``changed_topics`` in the order of their first record."""
+        return tuple(self._names)
+
     # Topics and partitions
 
     def _touch(self, topic_id: bytes) -> list[PartitionImage]:
@@ -173,8 +178,9 @@ class MetadataDelta:
 
     def _clear_eligible(self, record: metadata_topics.ClearElrRecord) -> None:
         """Of one topic by its name, or of all; a change like any other, so partition epochs go up (KIP-966)."""
-        for topic in self.base.topics.values():
-            if record.topic_name in ("", topic.name) and topic.topic_id not in self.removed_topics:
+        named = self.base.topics.get(record.topic_name)
+        for topic in self.base.topics.values() if not record.topic_name else [named] if named is not None else []:
+            if topic.topic_id not in self.removed_topics:
                 self._touch(topic.topic_id)
         for topic_id, name in self._names.items():
             if record.topic_name in ("", name):

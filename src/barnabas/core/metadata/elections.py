@@ -1,88 +1,88 @@
-"""Leader elections: partition changes when brokers are fenced, unfenced or shut down.
+"""Elections that the state of the brokers asks for, in steps.
 
-A partition's leader is in sync and unfenced, or there is none. Only the last in-sync replica may lead again: it alone
-has every acknowledged record. After a controlled shutdown it is written as an empty in-sync set with the broker among
-the eligible leader replicas, as in Kafka (KIP-966); after a crash it stays in the in-sync set.
+When a broker with many partitions fails, one decision with all changes would block the controller. The fencing itself
+is one record; the partitions are queued here and changed a few hundred at a time, each step a decision of its own that
+a timer asks for at once. What a step decides follows from the image alone, so a step may be repeated, and a new
+controller makes the same queue again from the index (``resume``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterable
+from itertools import islice
 
-from barnabas.core.metadata.image import MetadataImage, PartitionImage
-from barnabas.model.ids import NO_LEADER
+from barnabas.core.metadata.image import MetadataImage
+from barnabas.core.metadata.index import Key, PartitionIndex, PartitionSet
+from barnabas.core.metadata.partition_rules import PartitionRules
+from barnabas.model.ids import INTERNAL_TOPICS
 from barnabas.wire.schema import Message
-from barnabas.wire.stored.metadata_topics import PartitionChangeRecord
+
+TIMER = "elections"
+MAX_CHANGES_PER_STEP = 500
+MAX_EXAMINED_PER_STEP = 2000
+RETRY_MS = 200
+"""After an append that failed."""
 
 
-def leaders_lost(image: MetadataImage, gone: Collection[int], *, controlled: bool) -> Iterator[Message]:
-    """Changes for the partitions that the brokers ``gone`` lead or are in sync with.
+class Elections:
+    """The queue is in memory only."""
 
-    All that go in one decision are given together: a change made for one alone could elect another of them.
-    """
-    for topic in image.topics.values():
-        for number, partition in enumerate(topic.partitions):
-            if partition.leader in gone or any(node in gone for node in partition.in_sync_replicas):
-                change = PartitionChangeRecord(partition_id=number, topic_id=topic.topic_id)
-                if _lose(image, partition, gone, change, controlled=controlled):
-                    yield change
+    def __init__(self) -> None:
+        self._queue = PartitionSet()
+        self._in_flight: tuple[MetadataImage, list[Key]] | None = None
+        """The image that the last step saw, and what it changed. The same image later: that was not appended."""
+        self._is_armed = False
+        self._not_before_ms = 0
 
+    def resume(self, image: MetadataImage, index: PartitionIndex) -> None:
+        """Another controller may have stopped half-way: queues all that may need a change."""
+        self._is_armed = False
+        for node_id in index.brokers_in_sync():
+            broker = image.brokers.get(node_id)
+            if broker is None or not broker.serves:
+                self._queue.update(index.in_sync_with(node_id))
+        self._queue.update(index.leaderless)
 
-def _lose(
-    image: MetadataImage,
-    partition: PartitionImage,
-    gone: Collection[int],
-    change: PartitionChangeRecord,
-    *,
-    controlled: bool,
-) -> bool:
-    """Fills in the change; False where there is nothing to change."""
-    leader_lost = partition.leader in gone
-    remaining = [node for node in partition.in_sync_replicas if node not in gone]
-    if remaining:
-        change.isr = remaining
-        if leader_lost:
-            change.leader = _first_serving(image, partition.replicas, remaining)
-        return True
-    if leader_lost:
-        change.leader = NO_LEADER
-    if controlled:
-        eligible = [*partition.eligible_leader_replicas, *partition.in_sync_replicas]
-        change.isr = []
-        change.eligible_leader_replicas = list(dict.fromkeys(eligible))
-        change.last_known_elr = [partition.leader if leader_lost else partition.in_sync_replicas[0]]
-    return controlled or leader_lost
+    def step(self, rules: PartitionRules, more: Iterable[PartitionSet] = ()) -> list[Message]:
+        """Changes of queued partitions, as many as one decision takes, the internal topics first."""
+        for partitions in more:
+            self._queue.update(partitions)
+        records: list[Message] = []
+        changed: list[Key] = []
+        for key in list(islice(self._queue, MAX_EXAMINED_PER_STEP)):
+            if len(records) >= MAX_CHANGES_PER_STEP:
+                break
+            self._queue.discard(key)
+            record = rules.examine(key)
+            if record is not None:
+                records.append(record)
+                changed.append(key)
+        if changed:
+            self._in_flight = (rules.image, changed)
+        return records
 
+    def queue(self, partitions: PartitionSet) -> None:
+        self._queue.update(partitions)
 
-def _first_serving(image: MetadataImage, replicas: Sequence[int], in_sync: Collection[int]) -> int:
-    """The first of the replicas, which stand in order of preference, that may lead."""
-    for node in replicas:
-        broker = image.brokers.get(node)
-        if node in in_sync and broker is not None and broker.serves:
-            return node
-    return NO_LEADER
+    def before_decision(self, image: MetadataImage, now_ms: int) -> None:
+        """Queues again what the last step decided and the log did not take."""
+        if self._in_flight is None:
+            return
+        seen, changed = self._in_flight
+        self._in_flight = None
+        if seen is image:
+            for key in changed:
+                topic = image.topics_by_id.get(key[0])
+                self._queue.add(key, internal=topic is not None and topic.name in INTERNAL_TOPICS)
+            self._not_before_ms = now_ms + RETRY_MS
 
+    # Timer
 
-def leaders_gained(image: MetadataImage, node: int) -> Iterator[Message]:
-    """Elections for partitions without a leader that ``node``, now serving, may lead without loss."""
-    for topic in image.topics.values():
-        for number, partition in enumerate(topic.partitions):
-            if partition.leader != NO_LEADER:
-                continue
-            change = PartitionChangeRecord(partition_id=number, topic_id=topic.topic_id, leader=node)
-            if node in partition.in_sync_replicas:
-                # Those that are still away would hold the high watermark back; they catch up and join again.
-                serving = [other for other in partition.in_sync_replicas if other == node or _serves(image, other)]
-                if len(serving) < len(partition.in_sync_replicas):
-                    change.isr = serving
-                yield change
-            elif not partition.in_sync_replicas and node in partition.eligible_leader_replicas:
-                change.isr = [node]
-                change.eligible_leader_replicas = [n for n in partition.eligible_leader_replicas if n != node]
-                change.last_known_elr = []
-                yield change
+    def timer(self, now_ms: int) -> list[tuple[str, int]]:
+        if self._is_armed or not self._queue:
+            return []
+        self._is_armed = True
+        return [(TIMER, max(now_ms, self._not_before_ms))]
 
-
-def _serves(image: MetadataImage, node: int) -> bool:
-    broker = image.brokers.get(node)
-    return broker is not None and broker.serves
+    def on_timer(self) -> None:
+        self._is_armed = False

@@ -6,6 +6,8 @@ only features that are implemented: with a finalized transaction.version clients
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 BOOTSTRAP_FEATURES = {
     "metadata.version": 30,
     "eligible.leader.replicas.version": 1,
@@ -30,3 +32,22 @@ HANDLED_FEATURES = {
     "metadata.version": (7, 30),
     "kraft.version": (0, 1),
 }
+
+METADATA_VERSION = "metadata.version"
+ELIGIBLE_LEADER_REPLICAS = "eligible.leader.replicas.version"
+KRAFT_VERSION = "kraft.version"
+
+NO_SHRINK_BUMP_LEVEL = 12
+"""3.6-IV0: from here on an in-sync set that shrinks keeps the leader epoch."""
+CONTROLLER_REGISTRATION_LEVEL = 15
+"""3.7-IV0 (KIP-919)."""
+DIRECTORY_ASSIGNMENT_LEVEL = 17
+"""3.7-IV2 (KIP-858)."""
+
+
+def has_eligible_replicas(features: Mapping[str, int]) -> bool:
+    return features.get(ELIGIBLE_LEADER_REPLICAS, 0) > 0
+
+
+def bumps_leader_epoch_on_shrink(features: Mapping[str, int]) -> bool:
+    return 0 < features.get(METADATA_VERSION, 0) < NO_SHRINK_BUMP_LEVEL

@@ -17,6 +17,9 @@ BROKER_RESOURCE = 4
 CLIENT_METRICS_RESOURCE = 16
 GROUP_RESOURCE = 32
 
+UNASSIGNED_DIRECTORY, LOST_DIRECTORY, MIGRATING_DIRECTORY = (number.to_bytes(16, "big") for number in range(3))
+"""Directory ids with a meaning of their own (KIP-858). Ids below a hundred are reserved."""
+
 
 class Endpoint(Struct, frozen=True, gc=False):
     name: str
@@ -45,6 +48,22 @@ class BrokerImage(Struct, frozen=True, kw_only=True):
         """Whether partitions may be led or newly placed here."""
         return not self.fenced and not self.in_controlled_shutdown
 
+    def has_online(self, directory: bytes) -> bool:
+        """Whether a replica in that directory can be read and written (KIP-858)."""
+        if directory in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY):
+            return True
+        return directory != LOST_DIRECTORY and (not self.directories or directory in self.directories)
+
+    @property
+    def default_directory(self) -> bytes:
+        """A broker with one folder has no choice; with several it reports where it put the replica."""
+        return self.directories[0] if len(self.directories) == 1 else UNASSIGNED_DIRECTORY
+
+    @property
+    def is_cordoned(self) -> bool:
+        """Every directory is closed to new replicas (KIP-1066)."""
+        return bool(self.cordoned_directories) and set(self.directories) <= set(self.cordoned_directories or ())
+
 
 class ControllerImage(Struct, frozen=True, kw_only=True):
     node_id: int
@@ -68,6 +87,15 @@ class PartitionImage(Struct, frozen=True, kw_only=True):
     leader_recovery_state: int = 0
     eligible_leader_replicas: tuple[int, ...] = ()
     last_known_eligible: tuple[int, ...] = ()
+
+    def directory_of(self, node_id: int) -> bytes:
+        """Where a replica is stored; unassigned for what is not known."""
+        places = dict(zip(self.replicas, self.directories, strict=False))
+        return places.get(node_id, UNASSIGNED_DIRECTORY)
+
+    @property
+    def is_reassigning(self) -> bool:
+        return bool(self.adding_replicas or self.removing_replicas)
 
 
 class TopicImage(Struct, frozen=True, kw_only=True):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.core.metadata.image import MetadataImage
+from barnabas.core.metadata.image import BrokerImage, MetadataImage
 from barnabas.model.errors import ApiError, ErrorCode
-from barnabas.model.ids import ZERO_UUID, Uuid
+from barnabas.model.ids import Uuid
 from barnabas.model.ports import Random
 from barnabas.wire.schema import Message
 from barnabas.wire.stored.metadata_topics import PartitionRecord
@@ -15,10 +15,12 @@ from barnabas.wire.stored.metadata_topics import PartitionRecord
 def place(image: MetadataImage, count: int, replication_factor: int, first: int, random: Random) -> list[list[int]]:
     """Replicas for ``count`` partitions: leaders go round the brokers, followers shift with every round.
 
-    Brokers that are fenced now get followers where the others are too few: they join when they are back.
+    The replicas of a partition are on different racks as far as there are racks. Brokers that are fenced now get
+    followers where the others are too few: they join when they are back.
     """
-    serving = sorted(node for node, broker in image.brokers.items() if broker.serves)
-    fenced = sorted(node for node, broker in image.brokers.items() if broker.fenced)
+    usable = [broker for _, broker in sorted(image.brokers.items()) if not broker.is_cordoned]
+    serving = [broker for broker in usable if broker.serves]
+    fenced = [broker.node_id for broker in usable if broker.fenced]
     if replication_factor <= 0:
         raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0.")
     if replication_factor > len(serving) + len(fenced):
@@ -32,18 +34,64 @@ def place(image: MetadataImage, count: int, replication_factor: int, first: int,
         raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, "All brokers are currently fenced.")
     size = len(serving)
     start = random.randrange(0, size)
+    spread = _Racks(serving, random).spread if len({broker.rack for broker in serving}) > 1 else _Row(serving).spread
     placed = []
     for number in range(first, first + count):
-        replicas = _spread(serving, start + number, number // size, min(replication_factor, size))
+        replicas = spread(start + number, number // size, min(replication_factor, size))
         replicas += [fenced[(number + k) % len(fenced)] for k in range(replication_factor - size)]
         placed.append(replicas)
     return placed
 
 
-def _spread(brokers: list[int], leader: int, shift: int, replication_factor: int) -> list[int]:
-    size = len(brokers)
-    others = [1 + (shift + k) % (size - 1) for k in range(replication_factor - 1)]  # none where size is 1
-    return [brokers[leader % size], *(brokers[(leader + step) % size] for step in others)]
+class _Row:
+    """Brokers without racks, or of one."""
+
+    def __init__(self, brokers: list[BrokerImage]) -> None:
+        self._nodes = [broker.node_id for broker in brokers]
+
+    def spread(self, leader: int, shift: int, replication_factor: int) -> list[int]:
+        nodes, size = self._nodes, len(self._nodes)
+        others = [1 + (shift + k) % (size - 1) for k in range(replication_factor - 1)]  # none where size is 1
+        return [nodes[leader % size], *(nodes[(leader + step) % size] for step in others)]
+
+
+class _Racks:
+    """Brokers of several racks. Leaders go round all brokers, from rack to rack; followers go round the other racks,
+    and within a rack round its brokers. Brokers without a rack are one rack more."""
+
+    def __init__(self, brokers: list[BrokerImage], random: Random) -> None:
+        by_rack: dict[str | None, list[int]] = {}
+        for broker in sorted(brokers, key=lambda each: (each.rack is None, each.rack or "")):
+            by_rack.setdefault(broker.rack, []).append(broker.node_id)
+        self._racks = list(by_rack.values())
+        self._next = [random.randrange(0, len(nodes)) for nodes in self._racks]
+        longest = max(map(len, self._racks))
+        self._order = [
+            (rack, nodes[n]) for n in range(longest) for rack, nodes in enumerate(self._racks) if n < len(nodes)
+        ]
+
+    def spread(self, leader: int, shift: int, replication_factor: int) -> list[int]:
+        rack, node = self._order[leader % len(self._order)]
+        chosen = [node]
+        others = len(self._racks) - 1
+        racks = [(rack + 1 + (shift + k) % others) % len(self._racks) for k in range(others)]
+        turn = 0
+        while len(chosen) < replication_factor:
+            # A round over the other racks, then over all, for more replicas than there are racks.
+            for each in racks if turn == 0 else [*racks, rack]:
+                if len(chosen) < replication_factor:
+                    self._choose(each, chosen)
+            turn += 1
+        return chosen
+
+    def _choose(self, rack: int, chosen: list[int]) -> None:
+        nodes = self._racks[rack]
+        for _ in nodes:
+            node = nodes[self._next[rack] % len(nodes)]
+            self._next[rack] += 1
+            if node not in chosen:
+                chosen.append(node)
+                return
 
 
 def check_assignment(image: MetadataImage, replicas: Sequence[int], width: int) -> None:
@@ -82,11 +130,5 @@ def partition_record(image: MetadataImage, topic_id: Uuid, number: int, replicas
         leader=in_sync[0],
         leader_epoch=0,
         partition_epoch=0,
-        directories=[_default_directory(image, node) for node in replicas],
+        directories=[image.brokers[node].default_directory for node in replicas],
     )
-
-
-def _default_directory(image: MetadataImage, node: int) -> bytes:
-    """A broker with one folder has no choice; with several it reports where it put the replica."""
-    directories = image.brokers[node].directories
-    return directories[0] if len(directories) == 1 else ZERO_UUID

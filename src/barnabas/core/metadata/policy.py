@@ -20,6 +20,8 @@ class MetadataPolicy(Struct, frozen=True, kw_only=True):
     default_replication_factor: int = 1
     delete_topic_enabled: bool = True
     broker_session_timeout_ms: int = 9000
+    auto_leader_rebalance_enabled: bool = True
+    leader_imbalance_check_interval_ms: int = 300_000
     static_settings: Mapping[str, str]
     """The node's file, by key: gives topics their defaults."""
     broker_settings: Mapping[str, Setting]

@@ -14,9 +14,9 @@ def records_of(image: MetadataImage) -> Iterator[Message]:
     for name in sorted(image.features, key=lambda feature: (feature != "metadata.version", feature)):
         yield metadata_control.FeatureLevelRecord(name=name, feature_level=image.features[name])
     for controller in image.controllers.values():
-        yield _controller(controller)
+        yield controller_record(controller)
     for broker in image.brokers.values():
-        yield _broker(broker)
+        yield broker_record(broker)
     for topic in image.topics.values():
         yield metadata_topics.TopicRecord(name=topic.name, topic_id=topic.topic_id)
         for number, partition in enumerate(topic.partitions):
@@ -34,7 +34,7 @@ def records_of(image: MetadataImage) -> Iterator[Message]:
     yield from image.kept
 
 
-def _broker(broker: BrokerImage) -> Message:
+def broker_record(broker: BrokerImage) -> Message:
     return metadata_nodes.RegisterBrokerRecord(
         broker_id=broker.node_id,
         incarnation_id=broker.incarnation_id,
@@ -52,7 +52,7 @@ def _broker(broker: BrokerImage) -> Message:
     )
 
 
-def _controller(controller: ControllerImage) -> Message:
+def controller_record(controller: ControllerImage) -> Message:
     return metadata_nodes.RegisterControllerRecord(
         controller_id=controller.node_id,
         incarnation_id=controller.incarnation_id,

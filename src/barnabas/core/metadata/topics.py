@@ -245,7 +245,7 @@ class Topics:
             )
         added = wanted.count - current
         state.check_partition_count(added)
-        width = len(topic.partitions[0].replicas)
+        width = len(set(topic.partitions[0].replicas) - set(topic.partitions[0].removing_replicas))
         if wanted.assignments is None:
             placed = placement.place(state.image, added, width, current, self._random)
         else:

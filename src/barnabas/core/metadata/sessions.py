@@ -1,0 +1,99 @@
+"""Broker sessions: who has been heard of, and how far each broker has read the metadata log.
+
+In memory only, as in Kafka: fencing is a record, the time of a heartbeat is not. A controller that becomes active gives
+every unfenced broker a full session (``activate``), since it does not know when the former one heard of it.
+"""
+
+from __future__ import annotations
+
+from barnabas.core.metadata.image import BrokerImage, MetadataImage
+from barnabas.core.metadata.policy import MetadataPolicy
+
+TIMER = "sessions"
+
+
+class Sessions:
+    def __init__(self, policy: MetadataPolicy) -> None:
+        self._policy = policy
+        self._is_active = False
+        """Whether this node is the active controller: only that one has timers."""
+        self._is_armed = False
+        self._deadlines: dict[int, int] = {}
+        """Broker -> monotonic end of its session."""
+        self._heard: set[int] = set()
+        """Brokers that this controller has heard of itself."""
+        self._offsets: dict[int, int] = {}
+        """Broker -> the last metadata offset that it has applied."""
+        self._shutdown_offsets: dict[int, int] = {}
+        """Broker that shuts down -> the metadata offset at which it led nothing more."""
+
+    def activate(self, image: MetadataImage, now_ms: int) -> None:
+        self._is_active, self._is_armed = True, False
+        self._deadlines.clear()
+        self._heard.clear()
+        self._offsets.clear()
+        self._shutdown_offsets.clear()
+        self._begin_missing(image, now_ms)
+
+    def _begin_missing(self, image: MetadataImage, now_ms: int) -> None:
+        for node_id, broker in image.brokers.items():
+            if not broker.fenced and node_id not in self._deadlines:
+                self._deadlines[node_id] = now_ms + self._policy.broker_session_timeout_ms
+
+    def touch(self, node_id: int, now_ms: int, metadata_offset: int = -1) -> None:
+        self._deadlines[node_id] = now_ms + self._policy.broker_session_timeout_ms
+        self._heard.add(node_id)
+        self._offsets[node_id] = metadata_offset
+
+    def forget(self, node_id: int) -> None:
+        self._deadlines.pop(node_id, None)
+        self._offsets.pop(node_id, None)
+        self._shutdown_offsets.pop(node_id, None)
+        self._heard.discard(node_id)
+
+    def is_alive(self, broker: BrokerImage, now_ms: int) -> bool:
+        """The broker of the controller's own process died with the controller, unless it has been heard of since."""
+        if broker.node_id == self._policy.node_id and broker.node_id not in self._heard:
+            return False
+        if broker.node_id not in self._deadlines and not broker.fenced:
+            self._deadlines[broker.node_id] = now_ms + self._policy.broker_session_timeout_ms
+        return self._deadlines.get(broker.node_id, now_ms) > now_ms
+
+    def expire(self, image: MetadataImage, now_ms: int) -> list[BrokerImage]:
+        """Ends the sessions that are over and returns the unfenced brokers among them.
+
+        Not that of the broker in the controller's own process, once heard of: where this runs, it runs. A process that
+        was paused finds its own heartbeat late, too.
+        """
+        self._begin_missing(image, now_ms)
+        own = self._policy.node_id
+        if own in self._heard and own in self._deadlines:
+            self._deadlines[own] = now_ms + self._policy.broker_session_timeout_ms
+        expired = sorted(node_id for node_id, deadline in self._deadlines.items() if deadline <= now_ms)
+        for node_id in expired:
+            self.forget(node_id)
+        return [image.brokers[node] for node in expired if node in image.brokers and not image.brokers[node].fenced]
+
+    # Controlled shutdown
+
+    def may_stop(self, node_id: int, image: MetadataImage) -> bool:
+        """Once it leads nothing: when the brokers that serve have read that others lead in its place."""
+        offset = self._shutdown_offsets.setdefault(node_id, image.next_offset - 1)
+        others = (broker.node_id for broker in image.brokers.values() if broker.serves and broker.node_id != node_id)
+        return all(self._offsets.get(other, -1) >= offset for other in others)
+
+    # Timer
+
+    def timer(self, image: MetadataImage, now_ms: int) -> list[tuple[str, int]]:
+        if not self._is_active or self._is_armed:
+            return []
+        # A broker without a session is unfenced still if the record that fences it could not be appended.
+        later = now_ms + self._policy.broker_session_timeout_ms
+        ends = [self._deadlines.get(node, later) for node, broker in image.brokers.items() if not broker.fenced]
+        if not ends:
+            return []
+        self._is_armed = True
+        return [(TIMER, min(ends))]
+
+    def on_timer(self) -> None:
+        self._is_armed = False

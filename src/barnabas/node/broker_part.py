@@ -1,0 +1,236 @@
+"""The broker of a node: its partitions and their replication, its handlers, its periodic work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from barnabas.broker import apis as broker_apis
+from barnabas.broker.context import Broker
+from barnabas.core.metadata.configs import topic_settings
+from barnabas.core.metadata.delta import MetadataDelta
+from barnabas.core.metadata.image import BROKER_RESOURCE, MetadataImage
+from barnabas.model.broker_settings import BrokerSettings
+from barnabas.model.ids import TopicPartition, Uuid
+from barnabas.model.ports import Address, Clock, Network, Random, Timer
+from barnabas.model.topic_settings import TopicSettings
+from barnabas.node import reconfiguration
+from barnabas.node.controller_link import ControllerLink
+from barnabas.node.description import describe_directories
+from barnabas.node.metadata_snapshots import Snapshots
+from barnabas.node.ports import NodeDisk, Workers
+from barnabas.node.upkeep import Upkeep
+from barnabas.runtime.partitions import LocalPartitions
+from barnabas.runtime.pipeline import Pipeline
+from barnabas.runtime.replica_fetcher import FetchSettings
+from barnabas.runtime.replication import Replication
+from barnabas.storage.log_directory import LogDirectory, LogManager
+
+if TYPE_CHECKING:
+    from barnabas.node.compaction import Compaction
+    from barnabas.runtime.group_coordinator import GroupCoordinator
+
+COMPACTION_DELAY_MS = 200
+PROPOSAL_TIMEOUT_MS = 2_000
+
+
+class BrokerPart:
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        static_settings: Mapping[str, str],
+        cluster_id: str,
+        logs: LogManager,
+        directories: Sequence[LogDirectory],
+        directory_ids: Sequence[bytes],
+        disk: NodeDisk,
+        clock: Clock,
+        random: Random,
+        workers: Workers,
+        network: Network,
+        link: ControllerLink,
+        broker_epoch: Callable[[], int],
+        image: Callable[[], MetadataImage],
+        on_settings: Callable[[BrokerSettings], None],
+        report: Callable[..., None],
+    ) -> None:
+        self.settings = self._given = settings
+        self._static = static_settings
+        self._logs = logs
+        self._directories = directories
+        self._directory_ids = directory_ids
+        self._disk = disk
+        self._clock = clock
+        self._random = random
+        self._workers = workers
+        self._network = network
+        self._link = link
+        self._image = image
+        self._on_settings = on_settings
+        self._report = report
+        self._is_applying = False
+        """From the moment the logs are open, every image is applied."""
+        self._upkeep: Upkeep | None = None
+        self._compaction_timer: Timer | None = None
+        self.compaction: Compaction | None = None
+        self._replication = self._make_replication(broker_epoch)
+        self.broker = self._make_broker(cluster_id)
+        self.pipeline = Pipeline(broker_apis.table(self.broker), clock, report=report)
+
+    def _make_replication(self, broker_epoch: Callable[[], int]) -> Replication:
+        settings = self.settings
+        return Replication(
+            node_id=settings.id,
+            broker_epoch=broker_epoch,
+            address_of=self._address_of,
+            network=self._network,
+            to_controller=lambda request, then: self._link.send(
+                request, PROPOSAL_TIMEOUT_MS, then, lane="in-sync", retry=False
+            ),
+            clock=self._clock,
+            settings=FetchSettings(
+                max_wait_ms=settings.replica_fetch_wait_max_ms,
+                min_bytes=settings.replica_fetch_min_bytes,
+                max_bytes=settings.replica_fetch_max_bytes,
+                response_max_bytes=settings.replica_fetch_response_max_bytes,
+                timeout_ms=settings.replica_socket_timeout_ms,
+                backoff_ms=settings.replica_fetch_backoff_ms,
+            ),
+            max_lag_ms=settings.replica_lag_time_max_ms,
+            report=self._report,
+        )
+
+    def _address_of(self, node_id: int) -> Address | None:
+        broker = self._image().brokers.get(node_id)
+        endpoint = broker.endpoint(self.settings.inter_broker_listener) if broker is not None else None
+        return Address(endpoint.host, endpoint.port) if endpoint is not None else None
+
+    def _make_broker(self, cluster_id: str) -> Broker:
+        partitions = LocalPartitions(
+            node_id=self.settings.id,
+            logs=self._logs,
+            disk=self._disk,
+            clock=self._clock,
+            random=self._random,
+            static_settings=self._static,
+            effective=self._effective,
+            report=self._report,
+            max_lag_ms=self.settings.replica_lag_time_max_ms,
+            replication=self._replication,
+        )
+        return Broker(
+            node_id=self.settings.id,
+            cluster_id=cluster_id,
+            settings=self.settings,
+            static_settings=self._static,
+            partitions=partitions,
+            make_groups=lambda: self._make_groups(partitions),
+            clock=self._clock,
+            random=self._random,
+            to_controller=self._link.send,
+            describe_directories=lambda: describe_directories(self._disk, self._directories),
+            served=broker_apis.advertised,
+            apis=lambda: self.pipeline.apis,
+        )
+
+    def _effective(self, settings: TopicSettings) -> TopicSettings:
+        """``--durable`` holds for every topic, whatever its own flush settings say."""
+        return replace(settings, flush_messages=1) if self.settings.durable else settings
+
+    def _make_groups(self, partitions: LocalPartitions) -> GroupCoordinator:
+        from barnabas.core.group.turn import GroupPolicy  # noqa: PLC0415 -- see Broker.groups
+        from barnabas.runtime.group_coordinator import GroupCoordinator  # noqa: PLC0415
+
+        settings = self.settings
+        policy = GroupPolicy(
+            min_session_timeout_ms=settings.group_min_session_timeout_ms,
+            max_session_timeout_ms=settings.group_max_session_timeout_ms,
+            initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
+            max_size=settings.group_max_size,
+            heartbeat_hold_ms=settings.group_heartbeat_hold_ms,
+            offset_metadata_max_bytes=settings.offset_metadata_max_bytes,
+            offsets_retention_ms=settings.offsets_retention_minutes * 60_000,
+            offsets_check_interval_ms=settings.offsets_retention_check_interval_ms,
+        )
+        return GroupCoordinator(
+            partitions=partitions, policy=policy, clock=self._clock, random=self._random, report=self._report
+        )
+
+    # Starting
+
+    def open_logs(self) -> None:
+        """Opens what is in the folders and applies the present image as a whole; recovers after a crash."""
+        image = self._image()
+
+        def settings_of(partition: TopicPartition, topic_id: Uuid | None) -> TopicSettings:
+            return self._effective(topic_settings(image, partition.topic, self.settings.id, self._static))
+
+        now_ms = self._clock.now_ms()
+        for directory in self._directories:
+            directory.load(settings_of, now_ms=now_ms, options=self._logs.options)
+        self._is_applying = True
+        self.broker.apply(None, image)
+        self._reconfigure(image)
+
+    def serve(self, snapshots: Snapshots) -> None:
+        """The broker is unfenced."""
+        self._upkeep = Upkeep(
+            settings=self.settings,
+            broker=self.broker,
+            logs=self._logs,
+            snapshots=snapshots,
+            clock=self._clock,
+            report=self._report,
+        )
+        self._compaction_timer = self._clock.call_at(
+            self._clock.monotonic_ms() + COMPACTION_DELAY_MS, self._start_compaction
+        )
+
+    def _start_compaction(self) -> None:
+        from barnabas.node.compaction import Compaction  # noqa: PLC0415 -- 30 ms that the first message need not wait for
+
+        self.compaction = Compaction(
+            settings=self.settings,
+            partitions=self.broker.partitions,
+            logs=self._logs,
+            disk=self._disk,
+            workers=self._workers,
+            clock=self._clock,
+            random=self._random,
+            report=self._report,
+        )
+
+    # Metadata
+
+    def apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        if not self._is_applying:
+            return
+        self.broker.apply(delta, image)
+        if any(resource_type == BROKER_RESOURCE for resource_type, _ in delta.changed_configs):
+            self._reconfigure(image)
+
+    def _reconfigure(self, image: MetadataImage) -> None:
+        self.settings = reconfiguration.in_force(self._given, image, self._static)
+        reconfiguration.expire_producers(self._logs, self.settings)
+        if self.compaction is not None:
+            self.compaction.obey(self.settings)
+        self._on_settings(self.settings)
+
+    # Stopping
+
+    def stop_offline(self) -> None:
+        """A data folder has failed."""
+        if self._is_applying:
+            self.broker.partitions.stop_offline()
+
+    def close(self) -> None:
+        self._is_applying = False
+        self._replication.close()
+        if self._upkeep is not None:
+            self._upkeep.stop()
+        if self._compaction_timer is not None:
+            self._compaction_timer.cancel()
+        if self.compaction is not None:
+            self.compaction.close()
