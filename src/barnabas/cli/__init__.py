@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "consume": ("consume", "consume", "Print messages."),
     "group": ("group", "group", "List, describe, reset and delete consumer groups."),
     "broker": ("broker", "broker", "Show what a running broker has counted."),
+    "storage": ("storage", "storage", "Format data folders of a cluster, and inspect them."),
     "log": ("log_dump", "log", "Look into segment files and verify them."),
     "pipeline": ("pipeline", "pipeline", "Topics into tables and back, with Spark."),
     "wire": ("wire", "wire", "Decode and encode protocol messages."),
