@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from barnabas.testing import EmbeddedBroker
+    from barnabas.testing import EmbeddedBroker, EmbeddedCluster
 
 
 @pytest.fixture
@@ -44,3 +44,18 @@ def barnabas_session_broker(barnabas_session_settings: Mapping[str, object]) -> 
 
     with EmbeddedBroker(settings=barnabas_session_settings) as broker:
         yield broker
+
+
+@pytest.fixture
+def barnabas_cluster_settings() -> Mapping[str, object]:
+    """Settings of the brokers of ``barnabas_cluster``. Override it to change them."""
+    return {}
+
+
+@pytest.fixture
+def barnabas_cluster(barnabas_cluster_settings: Mapping[str, object]) -> Iterator[EmbeddedCluster]:
+    """Three broker processes for one test, on free ports, in a temporary folder."""
+    from barnabas.testing import EmbeddedCluster  # noqa: PLC0415 -- see above
+
+    with EmbeddedCluster(brokers=3, settings=barnabas_cluster_settings) as cluster:
+        yield cluster

@@ -1,0 +1,282 @@
+"""A cluster of processes on this machine, for trying it out and for tests.
+
+Everything is in one folder: ``cluster.json`` says which nodes there are and where they listen; each node has its
+settings (``node-1.properties``), its data (``node-1/``), its output (``node-1.log``) and, while it runs, its process id
+(``node-1.pid``). So commands in other terminals find the nodes too.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from barnabas.app import storage_tool
+from barnabas.model.errors import StartError
+from barnabas.model.ids import uuid_text
+from barnabas.net.local_ports import accepts, free_ports, is_free
+from barnabas.node.format import random_uuid
+
+DESCRIPTION = "cluster.json"
+FIRST_PORT, FIRST_CONTROLLER_PORT = 9092, 19092
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+LOOK_S = 0.02
+
+
+class LocalNode(msgspec.Struct, frozen=True, kw_only=True):
+    node_id: int
+    host: str
+    port: int
+    controller_port: int
+    advertised_port: int
+    """Where clients and other brokers connect: the same port unless a proxy stands before it."""
+    advertised_controller_port: int
+    directory_id: str
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.advertised_port}"
+
+
+class Description(msgspec.Struct, frozen=True, kw_only=True):
+    cluster_id: str
+    nodes: list[LocalNode]
+
+
+class LocalCluster:
+    def __init__(self, folder: Path, description: Description) -> None:
+        self.folder = folder
+        self.cluster_id = description.cluster_id
+        self.nodes = {node.node_id: node for node in description.nodes}
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    # Making and finding
+
+    @classmethod
+    def create(
+        cls,
+        folder: Path,
+        *,
+        brokers: int,
+        settings: Mapping[str, str],
+        host: str = "127.0.0.1",
+        ports: Sequence[tuple[int, int]] | None = None,
+        advertised: Sequence[tuple[int, int]] | None = None,
+    ) -> LocalCluster:
+        """``ports`` are (for clients, for controllers) of each node; ``advertised`` those of proxies before them."""
+        ports = ports or _choose_ports(host, brokers)
+        shown = advertised or ports
+        generator = random.SystemRandom()
+        nodes = [
+            LocalNode(
+                node_id=number + 1,
+                host=host,
+                port=ports[number][0],
+                controller_port=ports[number][1],
+                advertised_port=shown[number][0],
+                advertised_controller_port=shown[number][1],
+                directory_id=uuid_text(random_uuid(generator)),
+            )
+            for number in range(brokers)
+        ]
+        description = Description(cluster_id=uuid_text(random_uuid(generator)), nodes=nodes)
+        cluster = cls(folder, description)
+        folder.mkdir(parents=True, exist_ok=True)
+        for node in nodes:
+            cluster._settings_path(node.node_id).write_text(cluster._settings_of(node, settings))
+            cluster._format(node)
+        (folder / DESCRIPTION).write_bytes(msgspec.json.format(msgspec.json.encode(description), indent=2))
+        return cluster
+
+    @classmethod
+    def open(cls, folder: Path) -> LocalCluster:
+        """Raises StartError."""
+        try:
+            return cls(folder, msgspec.json.decode((folder / DESCRIPTION).read_bytes(), type=Description))
+        except (OSError, msgspec.MsgspecError) as problem:
+            raise StartError(f"There is no cluster in {folder}: {DESCRIPTION} cannot be read ({problem}).") from None
+
+    @staticmethod
+    def exists(folder: Path) -> bool:
+        return (folder / DESCRIPTION).exists()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(node.address for node in self.nodes.values())
+
+    def _settings_path(self, node_id: int) -> Path:
+        return self.folder / f"node-{node_id}.properties"
+
+    def log_path(self, node_id: int) -> Path:
+        return self.folder / f"node-{node_id}.log"
+
+    def _pid_path(self, node_id: int) -> Path:
+        return self.folder / f"node-{node_id}.pid"
+
+    def _settings_of(self, node: LocalNode, settings: Mapping[str, str]) -> str:
+        servers = [f"{each.host}:{each.advertised_controller_port}" for each in self.nodes.values()]
+        replicas = str(min(3, len(self.nodes)))
+        values = {
+            "node.id": str(node.node_id),
+            "process.roles": "broker,controller",
+            "listeners": f"PLAINTEXT://{node.host}:{node.port},CONTROLLER://{node.host}:{node.controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{node.host}:{node.advertised_port},"
+            f"CONTROLLER://{node.host}:{node.advertised_controller_port}",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.bootstrap.servers": ",".join(servers),
+            "log.dirs": str((self.folder / f"node-{node.node_id}").absolute()),
+            "default.replication.factor": replicas,
+            "offsets.topic.replication.factor": replicas,
+            "min.insync.replicas": "2" if len(self.nodes) > 2 else "1",
+            **settings,
+        }
+        return "".join(f"{key}={value}\n" for key, value in values.items())
+
+    def _format(self, node: LocalNode) -> None:
+        voters = ",".join(
+            f"{each.node_id}@{each.host}:{each.advertised_controller_port}:{each.directory_id}"
+            for each in self.nodes.values()
+        )
+        plan = storage_tool.plan(
+            config=str(self._settings_path(node.node_id)),
+            cluster_id=self.cluster_id,
+            standalone=False,
+            initial_controllers=voters,
+            features=(),
+            release_version=None,
+            has_choice=True,
+        )
+        storage_tool.carry_out(plan, ignore_formatted=False)
+
+    # Processes
+
+    def start(self, node_id: int) -> None:
+        """Starts the process and returns at once."""
+        if self.is_running(node_id):
+            return
+        with self.log_path(node_id).open("ab") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "barnabas", "serve", "--config", str(self._settings_path(node_id))],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._processes[node_id] = process
+        self._pid_path(node_id).write_text(str(process.pid))
+
+    def start_all(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Starts every node and waits until each accepts clients. Raises StartError."""
+        for node_id in self.nodes:
+            self.start(node_id)
+        for node_id in self.nodes:
+            self.wait_for(node_id, timeout_s)
+
+    def wait_for(self, node_id: int, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Until the node accepts clients: it is unfenced then. Raises StartError."""
+        node = self.nodes[node_id]
+        deadline_s = time.monotonic() + timeout_s
+        while not accepts(node.host, node.port):
+            if not self.is_running(node_id):
+                raise StartError(f"Node {node_id} does not run: {self._last_words(node_id)}")
+            if time.monotonic() >= deadline_s:
+                raise StartError(f"Node {node_id} does not serve after {timeout_s:.0f} s: {self._last_words(node_id)}")
+            time.sleep(LOOK_S)
+
+    def _last_words(self, node_id: int) -> str:
+        try:
+            lines = self.log_path(node_id).read_text(errors="replace").splitlines()
+        except OSError:
+            lines = []
+        return lines[-1] if lines else "it has written nothing"
+
+    def pid(self, node_id: int) -> int | None:
+        """Of the running process; None where there is none."""
+        process = self._processes.get(node_id)
+        if process is not None:
+            return process.pid if process.poll() is None else None
+        try:
+            pid = int(self._pid_path(node_id).read_text())
+        except (OSError, ValueError):
+            return None
+        return pid if _is_ours(pid, str(self._settings_path(node_id))) else None
+
+    def is_running(self, node_id: int) -> bool:
+        return self.pid(node_id) is not None
+
+    def signal(self, node_id: int, number: int) -> bool:
+        """False where the node does not run."""
+        pid = self.pid(node_id)
+        if pid is None:
+            return False
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def kill(self, node_id: int) -> None:
+        """kill -9, and waits for the end."""
+        if self.signal(node_id, signal.SIGKILL):
+            self.wait_for_end(node_id)
+
+    def stop(self, node_id: int, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """A clean stop, which hands over leadership; kills where it takes too long."""
+        if self.signal(node_id, signal.SIGTERM) and not self.wait_for_end(node_id, timeout_s):
+            self.kill(node_id)
+
+    def stop_all(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """All at once: nobody is left to take over."""
+        running = [node_id for node_id in self.nodes if self.signal(node_id, signal.SIGTERM)]
+        for node_id in running:
+            self.signal(node_id, signal.SIGCONT)
+            if not self.wait_for_end(node_id, timeout_s):
+                self.kill(node_id)
+
+    def pause(self, node_id: int) -> None:
+        self.signal(node_id, signal.SIGSTOP)
+
+    def resume(self, node_id: int) -> None:
+        self.signal(node_id, signal.SIGCONT)
+
+    def wait_for_end(self, node_id: int, timeout_s: float = STOP_TIMEOUT_S) -> bool:
+        deadline_s = time.monotonic() + timeout_s
+        while self.is_running(node_id):
+            if time.monotonic() >= deadline_s:
+                return False
+            time.sleep(LOOK_S)
+        self._pid_path(node_id).unlink(missing_ok=True)
+        return True
+
+
+def _is_ours(pid: int, settings_path: str) -> bool:
+    """Whether the process is the node's, and not another that has got its number since."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return False
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+    except OSError:
+        return not Path("/proc/self").exists()  # a system without /proc: the number has to do
+    return state != "Z" and settings_path in command
+
+
+def _choose_ports(host: str, count: int) -> list[tuple[int, int]]:
+    """9092 and up where they are free, else any."""
+    usual = [(FIRST_PORT + number, FIRST_CONTROLLER_PORT + number) for number in range(count)]
+    if all(is_free(host, port) for pair in usual for port in pair):
+        return usual
+    found = free_ports(host, 2 * count)
+    return list(zip(found[:count], found[count:], strict=True))
