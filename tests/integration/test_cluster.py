@@ -83,3 +83,19 @@ def test_a_clean_stop_hands_over_leadership() -> None:
         cluster.restart(stopped)
         found = read_all(cluster.bootstrap_servers, len(load.acknowledged))
         assert sorted(found) == sorted(load.acknowledged)
+
+
+@pytest.mark.timeout(300)
+def test_a_leader_that_is_cut_off_from_the_cluster_holds_no_client() -> None:
+    with EmbeddedCluster(brokers=3, settings={"num.partitions": PARTITIONS}) as cluster:
+        load = Load(cluster.bootstrap_servers)
+        load.send(50)
+        load.flush()
+        alone = cluster.leader_of("orders", 0)
+        cluster.isolate(alone)  # clients still reach it
+        load.send(100)
+        load.flush()
+        assert cluster.leader_of("orders", 0) != alone
+        cluster.heal()
+        found = read_all(cluster.bootstrap_servers, len(load.acknowledged))
+        assert sorted(found) == sorted(load.acknowledged)

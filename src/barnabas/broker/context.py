@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from barnabas.broker.fetch_sessions import FetchSessions
-from barnabas.core.metadata.image import EMPTY_IMAGE, BrokerImage, Endpoint, MetadataImage
+from barnabas.core.metadata.image import EMPTY_IMAGE, BrokerImage, Endpoint, MetadataImage, TopicImage
 from barnabas.core.replication.leader import LeaderState
 from barnabas.model.broker_settings import BrokerSettings
 from barnabas.model.errors import ApiError
-from barnabas.model.ids import OFFSETS_TOPIC
+from barnabas.model.ids import NO_LEADER, OFFSETS_TOPIC
 from barnabas.model.ports import Clock, Random, Timer
 from barnabas.runtime.partitions import LocalPartitions
 from barnabas.wire.schema import Message
@@ -82,6 +82,21 @@ class Broker:
             self.load_groups()
         if self._waiting_for_image:
             self._release_waiting(image)
+
+    def on_leadership(self) -> None:
+        """Partitions have stood down, or are led again, without a new image."""
+        self.metadata_cache.clear()
+        if self._groups is not None:
+            self._groups.apply(None, self.image)
+
+    def leader_of(self, topic: TopicImage, number: int) -> int:
+        """As the metadata says, but for partitions of this broker that have stood down: others may know better."""
+        leader = topic.partitions[number].leader
+        if leader == self.node_id and self.partitions.stood_down:
+            partition = self.partitions.get_by_id(topic.topic_id, number)
+            if partition in self.partitions.stood_down:
+                return NO_LEADER
+        return leader
 
     def when_image(self, condition: Callable[[MetadataImage], bool], then: Callable[[], None]) -> None:
         """Calls ``then`` when the image meets the condition, or after a while: the controller may be ahead of it."""

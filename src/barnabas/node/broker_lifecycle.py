@@ -3,8 +3,8 @@
     REGISTERING --registered, metadata caught up--> RECOVERING --logs open--> UNFENCING --unfenced--> SERVING
     SERVING --stop--> LEAVING --no leadership left, or time is up--> LEFT
 
-Heartbeats begin with the registration. Until the logs are open they ask to stay fenced. The controller decides what a
-missing heartbeat means: a broker that cannot reach it goes on serving what it leads until another leader takes over.
+Heartbeats begin with the registration. Until the logs are open they ask to stay fenced. A broker whose heartbeats are
+not answered for a session stands down (``runtime.leader_lease``).
 """
 
 from __future__ import annotations
@@ -68,12 +68,17 @@ class BrokerLifecycle:
         offline_directories: Callable[[], list[bytes]],
         heartbeat_ms: int,
         session_ms: int,
+        on_answered: Callable[[int], None],
         clock: Clock,
         report: Callable[..., None],
         on_start_failure: Callable[[StartError], None],
         on_failure: Callable[[str], None],
     ) -> None:
-        """``metadata_offset`` is the next offset of the committed image."""
+        """``metadata_offset`` is the next offset of the committed image.
+
+        ``on_answered`` is called when the controller has answered and not fenced this broker, with the monotonic time
+        at which the heartbeat was sent.
+        """
         self.phase = Phase.QUORUM
         self.broker_epoch = -1
         self._broker_id = broker_id
@@ -82,6 +87,7 @@ class BrokerLifecycle:
         self._offline_directories = offline_directories
         self._heartbeat_ms = heartbeat_ms
         self._session_ms = session_ms
+        self._on_answered = on_answered
         self._clock = clock
         self._report = report
         self._on_start_failure = on_start_failure
@@ -167,16 +173,22 @@ class BrokerLifecycle:
             want_shut_down=self.phase is Phase.LEAVING,
             offline_log_dirs=self._offline_directories(),
         )
-        asked_in = self.phase
+        asked_in, sent_ms = self.phase, self._clock.monotonic_ms()
         self._link.send(
-            request, self._session_ms, lambda answer: self._on_beat(asked_in, answer), lane="heartbeat", retry=False
+            request,
+            self._session_ms // 2,  # another controller may be elected while one that is cut off holds the request
+            lambda answer: self._on_beat(asked_in, sent_ms, answer),
+            lane="heartbeat",
+            retry=False,
         )
 
-    def _on_beat(self, asked_in: Phase, answer: Any) -> None:
+    def _on_beat(self, asked_in: Phase, sent_ms: int, answer: Any) -> None:
         self._is_asking = False
         if self.phase is Phase.LEFT:
             return
         problem = _problem_of(answer)
+        if problem is None and not answer.is_fenced:
+            self._on_answered(sent_ms)
         delay_ms = self._heartbeat_ms
         if problem is not None:
             delay_ms = min(SOON_MS, delay_ms)

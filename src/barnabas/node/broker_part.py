@@ -21,6 +21,7 @@ from barnabas.node.description import describe_directories
 from barnabas.node.metadata_snapshots import Snapshots
 from barnabas.node.ports import NodeDisk, Workers
 from barnabas.node.upkeep import Upkeep
+from barnabas.runtime.leader_lease import LeaderLease
 from barnabas.runtime.partitions import LocalPartitions
 from barnabas.runtime.pipeline import Pipeline
 from barnabas.runtime.replica_fetcher import FetchSettings
@@ -77,6 +78,14 @@ class BrokerPart:
         self.compaction: Compaction | None = None
         self._replication = self._make_replication(broker_epoch)
         self.broker = self._make_broker(cluster_id)
+        self.lease = LeaderLease(
+            partitions=self.broker.partitions,
+            session_ms=settings.broker_session_timeout_ms,
+            follower_ms=2 * settings.replica_fetch_wait_max_ms,
+            clock=clock,
+            on_change=self.broker.on_leadership,
+            report=report,
+        )
         self.pipeline = Pipeline(broker_apis.table(self.broker), clock, report=report)
 
     def _make_replication(self, broker_epoch: Callable[[], int]) -> Replication:
@@ -227,6 +236,7 @@ class BrokerPart:
 
     def close(self) -> None:
         self._is_applying = False
+        self.lease.close()
         self._replication.close()
         if self._upkeep is not None:
             self._upkeep.stop()

@@ -251,6 +251,7 @@ class Node:
             offline_directories=self._offline_directories,
             heartbeat_ms=settings.broker_heartbeat_interval_ms,
             session_ms=settings.broker_session_timeout_ms,
+            on_answered=self._renew_lease,
             clock=self._clock,
             report=self._report,
             on_start_failure=self._start_failed,
@@ -301,6 +302,10 @@ class Node:
 
     def _active_controller(self) -> tuple[int, Address | None]:
         return self.driver.leader_id, self.driver.leader_address
+
+    def _renew_lease(self, sent_ms: int) -> None:
+        if self.broker_part is not None:
+            self.broker_part.lease.renew(sent_ms)
 
     def _offline_directories(self) -> list[bytes]:
         ids = zip(self._directories, self._directory_ids, strict=True)

@@ -3,6 +3,7 @@
     lead   --> appends from producers; followers' fetches move the high watermark (``core.replication.leader``)
     follow --> appends what its fetcher brings (``runtime.replica_fetcher``); the leader tells the high watermark
     update --> the leader stays, the in-sync replicas change
+    stand down --> leads no more until ``lead`` says so again (``runtime.leader_lease``)
 
 Appends and reads happen at once. What has to wait (an acknowledgement for the high watermark, a fetch for bytes) is
 called back when the high watermark advances. If flush.messages or flush.ms makes a flush due, this replica's share of
@@ -82,6 +83,8 @@ class Partition:
         self.high_watermark = max(log.log_start_offset, min(high_watermark, log.log_end_offset))
         self.leader_id: int = NO_LEADER
         self.leader: LeaderState | None = None
+        self._stood_down: LeaderState | None = None
+        """What it knew of its followers when it stood down: a proposal may still be accepted by the controller."""
         self.leader_epoch = -1
         self.leader_epoch_start_offset = -1
         """Where the log ended when this broker became leader."""
@@ -135,6 +138,9 @@ class Partition:
         first: a producer's repetition of it must not be acknowledged before.
         """
         now_ms = self._clock.monotonic_ms()
+        if self._stood_down is not None and leader_epoch == self.leader_epoch:
+            self._lead_again(self._stood_down)
+        self._stood_down = None
         if self.leader is not None and leader_epoch == self.leader_epoch:
             if replicas != self.replicas:
                 self.replicas = replicas
@@ -169,6 +175,19 @@ class Partition:
         else:
             self._advance(self.log.log_end_offset)
 
+    def stand_down(self) -> None:
+        """Serves nobody, though the metadata names no other leader: it may be behind."""
+        self._stood_down = self.leader
+        self.leader_id = NO_LEADER
+        self.stop(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _lead_again(self, leader: LeaderState) -> None:
+        self.leader, self.leader_id = leader, self._node_id
+        self._learn_commits()
+        self._advance(self.durable_end)
+        if leader.proposal is not None:
+            self._on_proposal(self)
+
     def update(self, partition_epoch: int, in_sync_replicas: tuple[int, ...]) -> None:
         """The in-sync replicas have changed and the leader has not."""
         leader = self.leader
@@ -183,6 +202,7 @@ class Partition:
         if leader_epoch < self.leader_epoch or (leader, leader_epoch) == (self.leader_id, self.leader_epoch):
             return False
         self.leader_id, self.leader_epoch, self.replicas = leader, leader_epoch, replicas
+        self._stood_down = None
         self.stop(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.durable_end = self.log.flushed_offset if self._flushes else self.log.log_end_offset
         if self._flushes and self.log.unflushed_messages:

@@ -56,6 +56,8 @@ class LocalPartitions:
         self._by_topic: dict[str, dict[int, Partition]] = {}
         self._by_id: dict[bytes, dict[int, Partition]] = {}
         self._image = EMPTY_IMAGE
+        self.stood_down: dict[Partition, None] = {}
+        """Led by this broker as far as the metadata says, and not served (``runtime.leader_lease``)."""
         self._unopened: set[tuple[bytes, int]] = set()
         """(topic id, partition) whose log could not be opened (a full disk, mostly): tried again when asked for."""
 
@@ -156,6 +158,8 @@ class LocalPartitions:
 
     def _apply_leadership(self, partition: Partition, state: PartitionImage) -> None:
         if state.leader == self._node_id:
+            if partition in self.stood_down:
+                return
             try:
                 partition.lead(state.leader_epoch, state.partition_epoch, state.replicas, state.in_sync_replicas)
             except (DiskError, LogOffline) as problem:
@@ -164,7 +168,29 @@ class LocalPartitions:
             if self._replication is not None:
                 self._replication.lead(partition)
         elif partition.follow(state.leader, state.leader_epoch, state.replicas) and self._replication is not None:
+            self.stood_down.pop(partition, None)
             self._replication.follow(partition, state.leader)
+
+    # Standing down
+
+    @property
+    def led_with_others(self) -> list[Partition]:
+        """Partitions led here that another broker could lead."""
+        return [] if self._replication is None else list(self._replication.led)
+
+    def stand_down(self, partitions: list[Partition]) -> None:
+        for partition in partitions:
+            self._forget(partition)
+            self.stood_down[partition] = None
+            partition.stand_down()
+
+    def lead_again(self) -> None:
+        """Where the metadata still says so."""
+        waiting, self.stood_down = self.stood_down, {}
+        for partition in waiting:
+            topic = self._image.topics_by_id.get(partition.topic_id)
+            if topic is not None and partition is self._by_id[partition.topic_id].get(partition.name.partition):
+                self._apply_leadership(partition, topic.partitions[partition.name.partition])
 
     def _open(self, topic: TopicImage, number: int, settings: TopicSettings) -> Partition | None:
         name = TopicPartition(topic.name, number)
@@ -235,6 +261,7 @@ class LocalPartitions:
         self._delete_log(partition.name)
 
     def _forget(self, partition: Partition) -> None:
+        self.stood_down.pop(partition, None)
         if self._replication is not None:
             self._replication.forget(partition)
 

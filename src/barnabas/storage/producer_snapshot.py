@@ -112,8 +112,8 @@ class Snapshots:
     ) -> None:
         """Fills the state from the newest sound snapshot in (start, end]; empty at the start offset without one.
 
-        None expires by the time that passed while the log was closed (ADR 17): it is only known from the wall clock, and
-        a producer whose batch was in flight at the stop may still repeat it. Each has RETRY_MS from now.
+        None expires by the time that passed while the log was closed (ADR 17): only the wall clock knows it, and a
+        producer whose batch was in flight at the stop may still repeat it. Each has RETRY_MS from now.
         """
         for offset in reversed([offset for offset in self.offsets if start_offset < offset <= end_offset]):
             try:

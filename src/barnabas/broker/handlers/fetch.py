@@ -190,7 +190,8 @@ class _Fetch:
             topic = self._broker.image.topics_by_id.get(partition.topic_id)
             if topic is not None:
                 state = topic.partitions[partition.name.partition]
-                data.current_leader = LeaderIdAndEpoch(state.leader, state.leader_epoch)
+                leader = self._broker.leader_of(topic, partition.name.partition)
+                data.current_leader = LeaderIdAndEpoch(leader, state.leader_epoch)
 
     # Answering
 

@@ -82,7 +82,7 @@ def _no_transactions(broker: Broker, exchange: Request, key: str) -> Coordinator
 
 
 def _leader(broker: Broker, topic: TopicImage, group_id: str) -> int:
-    return topic.partitions[broker.groups.partition_of(group_id)].leader
+    return broker.leader_of(topic, broker.groups.partition_of(group_id))
 
 
 def _none(key: str, code: ErrorCode, reason: str) -> Coordinator:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from barnabas.broker.context import Broker
-from barnabas.core.metadata.image import MetadataImage, PartitionImage, TopicImage
+from barnabas.core.metadata.image import MetadataImage, TopicImage
 from barnabas.core.metadata.topics import check_name, is_legal
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.model.ids import INTERNAL_TOPICS, NO_LEADER, TRANSACTIONS_TOPIC, ZERO_UUID
@@ -55,7 +55,7 @@ def _about_all(broker: Broker, exchange: Request, request: MetadataRequest) -> M
     if cached is not None:
         return cached  # type: ignore[return-value]
     response = _frame(broker, exchange, request)
-    response.topics = [_topic(broker.image, topic, exchange, request) for topic in broker.image.topics.values()]
+    response.topics = [_topic(broker, topic, exchange, request) for topic in broker.image.topics.values()]
     if plain:
         broker.metadata_cache[exchange.version, exchange.listener] = response
     return response
@@ -77,7 +77,7 @@ def _about(broker: Broker, exchange: Request, request: MetadataRequest, failures
     for wanted in request.topics or ():
         topic, problem = _find(broker.image, wanted)
         if topic is not None:
-            response.topics.append(_topic(broker.image, topic, exchange, request))
+            response.topics.append(_topic(broker, topic, exchange, request))
         else:
             code = failures.get(wanted.name or "", problem)
             response.topics.append(_permitted(MetadataResponseTopic(code, wanted.name, wanted.topic_id), request))
@@ -96,14 +96,12 @@ def _find(image: MetadataImage, wanted: MetadataRequestTopic) -> tuple[TopicImag
     return image.topics.get(wanted.name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _topic(
-    image: MetadataImage, topic: TopicImage, exchange: Request, request: MetadataRequest
-) -> MetadataResponseTopic:
+def _topic(broker: Broker, topic: TopicImage, exchange: Request, request: MetadataRequest) -> MetadataResponseTopic:
     answer = MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[_partition(image, number, state) for number, state in enumerate(topic.partitions)],
+        partitions=[_partition(broker, topic, number) for number in range(len(topic.partitions))],
     )
     return _permitted(answer, request)
 
@@ -114,13 +112,14 @@ def _permitted(answer: MetadataResponseTopic, request: MetadataRequest) -> Metad
     return answer
 
 
-def _partition(image: MetadataImage, number: int, state: PartitionImage) -> MetadataResponsePartition:
-    brokers = image.brokers
+def _partition(broker: Broker, topic: TopicImage, number: int) -> MetadataResponsePartition:
+    state, brokers = topic.partitions[number], broker.image.brokers
+    leader = broker.leader_of(topic, number)
     offline = [node for node in state.replicas if node not in brokers or brokers[node].fenced]
     return MetadataResponsePartition(
-        ErrorCode.LEADER_NOT_AVAILABLE if state.leader == NO_LEADER else 0,
+        ErrorCode.LEADER_NOT_AVAILABLE if leader == NO_LEADER else 0,
         number,
-        state.leader,
+        leader,
         state.leader_epoch,
         list(state.replicas),
         list(state.in_sync_replicas),

@@ -139,6 +139,8 @@ def _hint(
     if topic is None:
         return
     state = topic.partitions[partition.name.partition]
+    if state.leader == broker.node_id:
+        return  # it has stood down, and does not know who leads
     answer.current_leader = LeaderIdAndEpoch(state.leader, state.leader_epoch)
     endpoint = broker.endpoint(state.leader, exchange.listener)
     if endpoint is not None and all(known.node_id != state.leader for known in response.node_endpoints):
