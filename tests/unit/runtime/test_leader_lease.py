@@ -104,9 +104,7 @@ def test_a_late_answer_counts_from_when_the_heartbeat_was_sent() -> None:
 
 
 @pytest.mark.parametrize(("fetching", "leads"), [((2, 3), True), ((2,), False)])
-def test_a_partition_is_led_on_while_all_in_sync_replicas_fetch(
-    fetching: tuple[int, ...], leads: bool
-) -> None:
+def test_a_partition_is_led_on_while_all_in_sync_replicas_fetch(fetching: tuple[int, ...], leads: bool) -> None:
     place = Place()
     for now_ms in range(500, 6000, 500):
         place.scheduler.run_until(now_ms)
