@@ -45,7 +45,7 @@ def read_all(servers: str, count: int) -> list[bytes]:
     found: list[bytes] = []
     try:
         while len(found) < count:
-            messages = consumer.consume(1000, timeout=30)
+            messages = consumer.consume(count - len(found), timeout=30)
             assert messages, f"{len(found)} of {count} messages were read"
             found += [message.value() or b"" for message in messages if message.error() is None]
     finally:
