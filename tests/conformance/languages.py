@@ -1,7 +1,7 @@
 """Clients of other languages against a broker: ``make conformance``, each if its tool chain is installed.
 
-Java's kafka-clients and Kafka Streams, franz-go, kafkajs, Spark's own connector. Each program prints what it checked
-and ends with "all ok".
+Java's kafka-clients and Kafka Streams, franz-go, kafkajs, Spark's own connector: each program prints what it checked
+and ends with "all ok". Kafka's command-line tools (``kafka_tools``) run against a cluster of three.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.connector import Unavailable, connector
+from tests.conformance import kafka_tools
 from tests.reliability.process import BrokerProcess
 
 HERE = Path(__file__).parent
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "conformance"
 KAFKA_VERSION = "4.3.1"
 TIMEOUT_S = 600.0
+TOOLS = "tools"
 
 
 def java_libraries() -> Path:
@@ -108,8 +110,8 @@ def run(name: str) -> bool:
 
 
 def main() -> None:
-    wanted = sys.argv[1:] or list(CLIENTS)
-    outcomes = [run(name) for name in wanted]
+    wanted = sys.argv[1:] or [*CLIENTS, TOOLS]
+    outcomes = [kafka_tools.run() if name == TOOLS else run(name) for name in wanted]
     sys.exit(0 if all(outcomes) else 1)
 
 
