@@ -93,7 +93,7 @@ def shared_out(members: Sequence[Member], places: set[Place]) -> bool:
 
 def create_topic(bootstrap_servers: str, name: str, partitions: int) -> set[Place]:
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    for future in admin.create_topics([NewTopic(name, partitions, 1)]).values():
+    for future in admin.create_topics([NewTopic(name, partitions)]).values():
         future.result(60)
     return {(name, number) for number in range(partitions)}
 

@@ -34,8 +34,8 @@ UNKNOWN, INVALID_NAME = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_
 
 
 @pytest.fixture
-def raw(shared_broker: EmbeddedBroker) -> Iterator[Raw]:
-    with Raw(shared_broker.port) as connection:
+def raw(single_broker: EmbeddedBroker) -> Iterator[Raw]:
+    with Raw(single_broker.port) as connection:
         yield connection
 
 

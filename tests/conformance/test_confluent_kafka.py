@@ -22,6 +22,7 @@ from confluent_kafka.admin import (
 from barnabas.testing import EmbeddedBroker
 from barnabas.wire import batch
 from tests.conformance.groups import TIMEOUT_S
+from tests.reliability.raw import wait_until
 
 NewName = Callable[[], str]
 
@@ -53,7 +54,7 @@ def admin(broker: EmbeddedBroker) -> AdminClient:
 
 
 def create(broker: EmbeddedBroker, name: str, partitions: int = 1, **config: str) -> None:
-    topic = NewTopic(name, partitions, 1, config={key.replace("_", "."): value for key, value in config.items()})
+    topic = NewTopic(name, partitions, config={key.replace("_", "."): value for key, value in config.items()})
     for future in admin(broker).create_topics([topic]).values():
         future.result(60)
 
@@ -99,7 +100,8 @@ def test_every_codec(shared_broker: EmbeddedBroker, new_topic: NewName, codec: s
 
 def stored_codecs(broker: EmbeddedBroker, topic: str) -> set[str]:
     """The codecs of the batches on disk: librdkafka compresses only where it believes the broker able to."""
-    content = Path(f"{broker.data}/{topic}-0/00000000000000000000.log").read_bytes()
+    folders = [Path(broker.data)] if isinstance(broker, EmbeddedBroker) else sorted(broker.folder.glob("node-?"))
+    content = Path(f"{folders[0]}/{topic}-0/00000000000000000000.log").read_bytes()
     return {header.codec.name.lower() for _, header in batch.iterate(content)}
 
 
@@ -205,13 +207,14 @@ def test_topics_are_administered(shared_broker: EmbeddedBroker, new_topic: NewNa
     topic = new_topic()
     client = admin(shared_broker)
     create(shared_broker, topic, partitions=2, retention_ms="1000")
+    wait_until(lambda: topic in client.list_topics(timeout=60).topics, "every broker knows the topic")
     metadata = client.list_topics(topic, timeout=60)
     assert set(metadata.topics[topic].partitions) == {0, 1}
     assert metadata.controller_id in metadata.brokers
     client.create_partitions([NewPartitions(topic, 5)])[topic].result(60)
-    assert len(client.list_topics(topic, timeout=60).topics[topic].partitions) == 5
+    wait_until(lambda: len(client.list_topics(topic, timeout=60).topics[topic].partitions) == 5, "partitions are added")
     client.delete_topics([topic])[topic].result(60)
-    assert topic not in client.list_topics(timeout=60).topics
+    wait_until(lambda: topic not in client.list_topics(timeout=60).topics, "the topic is gone")
 
 
 def test_settings_are_described_and_changed(shared_broker: EmbeddedBroker, new_topic: NewName) -> None:
@@ -219,13 +222,17 @@ def test_settings_are_described_and_changed(shared_broker: EmbeddedBroker, new_t
     client = admin(shared_broker)
     create(shared_broker, topic, retention_ms="1000")
     resource = ConfigResource(ResourceType.TOPIC, topic)
+    wait_until(lambda: topic in client.list_topics(timeout=60).topics, "every broker knows the topic")
     described = client.describe_configs([resource])[resource].result(60)
     assert described["retention.ms"].value == "1000"
     assert described["segment.bytes"].is_default
     change = ConfigResource(ResourceType.TOPIC, topic)
     change.add_incremental_config(ConfigEntry("retention.ms", "2000", incremental_operation=AlterConfigOpType.SET))
     client.incremental_alter_configs([change])[change].result(60)
-    assert client.describe_configs([resource])[resource].result(60)["retention.ms"].value == "2000"
+    wait_until(
+        lambda: client.describe_configs([resource])[resource].result(60)["retention.ms"].value == "2000",
+        "the setting is changed",
+    )
     broker = ConfigResource(ResourceType.BROKER, str(client.list_topics(timeout=60).controller_id))
     assert client.describe_configs([broker])[broker].result(60)["log.retention.ms"].value == "604800000"
 
@@ -234,7 +241,7 @@ def test_settings_are_described_and_changed(shared_broker: EmbeddedBroker, new_t
     ("topic", "code"),
     [
         (NewTopic("bad name!", 1, 1), KafkaError.TOPIC_EXCEPTION),
-        (NewTopic("ok-name-a", 1, 3), KafkaError.INVALID_REPLICATION_FACTOR),
+        (NewTopic("ok-name-a", 1, 9), KafkaError.INVALID_REPLICATION_FACTOR),
         (NewTopic("ok-name-b", 1, 1, config={"no.such": "1"}), KafkaError.INVALID_CONFIG),
         (NewTopic("ok-name-c", 1, 1, config={"retention.ms": "soon"}), KafkaError.INVALID_CONFIG),
         (NewTopic("ok-name-d", 100_000, 1), KafkaError.INVALID_PARTITIONS),

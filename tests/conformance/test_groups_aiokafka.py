@@ -152,6 +152,6 @@ async def test_admin(members: Members, new_topic: NewName) -> None:
         offsets = await admin.list_consumer_group_offsets(topic)
         assert offsets[TopicPartition(topic, 0)].offset == 0
         coordinator = await admin.find_coordinator(topic)
-        assert coordinator == 1
+        assert coordinator in (1, 2, 3)
     finally:
         await admin.close()

@@ -55,8 +55,8 @@ NewName = Callable[[], str]
 
 
 @pytest.fixture
-def raw(shared_broker: EmbeddedBroker) -> Iterator[Raw]:
-    with Raw(shared_broker.port) as connection:
+def raw(single_broker: EmbeddedBroker) -> Iterator[Raw]:
+    with Raw(single_broker.port) as connection:
         request = FindCoordinatorRequest(key="any", coordinator_keys=["any"])
         connection.call(request, FindCoordinatorResponse, 4)
         yield connection
@@ -279,10 +279,10 @@ def test_a_deleted_topic_takes_its_offsets_along(raw: Raw, topic: str) -> None:
     wait_until(lambda: raw.call(all_offsets, OffsetFetchResponse, 7).topics == [], "its offsets are gone")
 
 
-def test_whoever_waits_and_goes_is_not_answered_wrongly(raw: Raw, topic: str, shared_broker: EmbeddedBroker) -> None:
+def test_whoever_waits_and_goes_is_not_answered_wrongly(raw: Raw, topic: str, single_broker: EmbeddedBroker) -> None:
     """A follower's connection ends while its JoinGroup is parked; it is a member until it is not heard of."""
     joined = settled(raw, topic)
-    with Raw(shared_broker.port) as other:
+    with Raw(single_broker.port) as other:
         reply = other.call(join(topic), JoinGroupResponse, 9)
         other.send(join(topic, reply.member_id), 9)
         beat = HeartbeatRequest(topic, joined.generation_id, joined.member_id)
@@ -300,11 +300,11 @@ def introduced(raw: Raw, name: str = "librdkafka") -> Raw:
 
 
 def test_a_held_heartbeat_tells_of_a_rebalance_when_it_begins(
-    raw: Raw, shared_broker: EmbeddedBroker, topic: str
+    raw: Raw, single_broker: EmbeddedBroker, topic: str
 ) -> None:
     joined = settled(introduced(raw), topic)
     raw.send(HeartbeatRequest(topic, joined.generation_id, joined.member_id), 4)
-    with Raw(shared_broker.port) as other:
+    with Raw(single_broker.port) as other:
         asked = other.call(join(topic), JoinGroupResponse, 9)
         other.send(join(topic, asked.member_id), 9)
         assert raw.receive(HeartbeatResponse, 4)[1].error_code == ErrorCode.REBALANCE_IN_PROGRESS

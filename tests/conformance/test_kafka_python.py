@@ -10,6 +10,7 @@ from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, Ne
 from kafka.errors import InvalidReplicationFactorError, MessageSizeTooLargeError, TopicAlreadyExistsError
 
 from barnabas.testing import EmbeddedBroker
+from tests.reliability.raw import wait_until
 
 NewName = Callable[[], str]
 
@@ -82,7 +83,7 @@ def test_offsets(shared_broker: EmbeddedBroker, new_topic: NewName) -> None:
 def test_topics(shared_broker: EmbeddedBroker, admin: KafkaAdminClient, new_topic: NewName) -> None:
     topic = new_topic()
     admin.create_topics([NewTopic(topic, num_partitions=3, replication_factor=1)])
-    assert topic in admin.list_topics()
+    wait_until(lambda: topic in admin.list_topics(), "every broker knows the topic")
     with pytest.raises(TopicAlreadyExistsError):
         admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])
     with pytest.raises(InvalidReplicationFactorError):
@@ -90,7 +91,7 @@ def test_topics(shared_broker: EmbeddedBroker, admin: KafkaAdminClient, new_topi
     described = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
     assert described
     admin.delete_topics([topic])
-    assert topic not in admin.list_topics()
+    wait_until(lambda: topic not in admin.list_topics(), "the topic is gone")
 
 
 def test_too_large(shared_broker: EmbeddedBroker, admin: KafkaAdminClient, new_topic: NewName) -> None:

@@ -66,14 +66,14 @@ def test_aiokafka(shared_broker: EmbeddedBroker) -> None:
     ],
 )
 def test_clients_of_other_languages(
-    shared_broker: EmbeddedBroker, software: str, found: ErrorCode, given: ErrorCode
+    single_broker: EmbeddedBroker, software: str, found: ErrorCode, given: ErrorCode
 ) -> None:
-    with Raw(shared_broker.port) as raw:
+    with Raw(single_broker.port) as raw:
         raw.call(ApiVersionsRequest(software, "1.0"), ApiVersionsResponse, 3)
         request = FindCoordinatorRequest(key_type=1, coordinator_keys=["t"])
         coordinator = raw.call(request, FindCoordinatorResponse, 4).coordinators[0]
         assert coordinator.error_code == found
-        assert (coordinator.port == shared_broker.port) == (found is ErrorCode.NONE)
+        assert (coordinator.port == single_broker.port) == (found is ErrorCode.NONE)
         assert ("not support transactions" in (coordinator.error_message or "")) == (found is not ErrorCode.NONE)
         answer = raw.call(InitProducerIdRequest(transactional_id="t"), InitProducerIdResponse, 4)
         assert (answer.error_code, answer.producer_id) == (given, -1)
