@@ -1,4 +1,4 @@
-"""Clients of other languages against a broker: ``make conformance``, each if its tool chain is installed.
+"""Clients of other languages against a broker and a cluster: ``make conformance``, each if its tools are installed.
 
 Java's kafka-clients and Kafka Streams, franz-go, kafkajs, Spark's own connector: each program prints what it checked
 and ends with "all ok". Kafka's command-line tools (``kafka_tools``) run against a cluster of three.
@@ -11,9 +11,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from barnabas.testing import EmbeddedCluster
 from bench.connector import Unavailable, connector
 from tests.conformance import kafka_tools
 from tests.reliability.process import BrokerProcess
@@ -86,15 +88,26 @@ CLIENTS: dict[str, tuple[tuple[str, ...], Callable[[str], list[str]]]] = {
 }
 
 
-def run(name: str) -> bool:
+@contextmanager
+def serving(brokers: int) -> Iterator[str]:
+    """The addresses of a single broker, or of a cluster whose topics have three replicas."""
+    if brokers == 1:
+        with tempfile.TemporaryDirectory() as data, BrokerProcess(data) as broker:
+            yield broker.bootstrap_servers
+    else:
+        with EmbeddedCluster(brokers=brokers) as cluster:
+            yield cluster.bootstrap_servers
+
+
+def run(name: str, brokers: int) -> bool:
     tools, prepare = CLIENTS[name]
     missing = [tool for tool in tools if shutil.which(tool) is None]
     if missing:
         print(f"{name}: skipped, {missing[0]} is not installed")
         return True
-    with tempfile.TemporaryDirectory() as data, BrokerProcess(data) as broker:
+    with serving(brokers) as servers:
         try:
-            command = prepare(broker.bootstrap_servers)
+            command = prepare(servers)
         except Unavailable as error:
             print(f"{name}: skipped, {error}")
             return True
@@ -103,7 +116,7 @@ def run(name: str) -> bool:
         )
     passed = result.returncode == 0 and "all ok" in result.stdout
     checks = result.stdout.count("ok ")
-    print(f"{name}: {'passed' if passed else 'FAILED'}, {checks} checks", flush=True)
+    print(f"{name}, {brokers} broker(s): {'passed' if passed else 'FAILED'}, {checks} checks", flush=True)
     if not passed:
         print(result.stdout[-3000:], result.stderr[-3000:])
     return passed
@@ -111,7 +124,8 @@ def run(name: str) -> bool:
 
 def main() -> None:
     wanted = sys.argv[1:] or [*CLIENTS, TOOLS]
-    outcomes = [kafka_tools.run() if name == TOOLS else run(name) for name in wanted]
+    outcomes = [run(name, brokers) for name in wanted if name != TOOLS for brokers in (1, 3)]
+    outcomes += [kafka_tools.run()] if TOOLS in wanted else []
     sys.exit(0 if all(outcomes) else 1)
 
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -29,7 +30,7 @@ func must(err error, what string) {
 }
 
 func client(servers string, options ...kgo.Opt) *kgo.Client {
-	made, err := kgo.NewClient(append(options, kgo.SeedBrokers(servers))...)
+	made, err := kgo.NewClient(append(options, kgo.SeedBrokers(strings.Split(servers, ",")...))...)
 	must(err, "client")
 	return made
 }
@@ -55,7 +56,7 @@ func main() {
 	}
 	for name, codec := range codecs {
 		topic := "go-" + name
-		_, err := admin.CreateTopic(ctx, 1, 1, nil, topic)
+		_, err := admin.CreateTopic(ctx, 1, -1, nil, topic)
 		must(err, "create")
 		producer := client(servers, kgo.ProducerBatchCompression(codec), kgo.DefaultProduceTopic(topic))
 		for i := 0; i < 200; i++ {
@@ -69,12 +70,12 @@ func main() {
 		check(string(found[199].Value) == "v199" && found[3].Headers[0].Key == "h", name)
 		consumer.Close()
 	}
-	_, err := admin.CreateTopic(ctx, 1, 1, nil, "go-none")
+	_, err := admin.CreateTopic(ctx, 1, -1, nil, "go-none")
 	check(errors.Is(err, kerr.TopicAlreadyExists), "exists")
 	_, err = admin.CreateTopic(ctx, 1, 9, nil, "go-factor")
 	check(errors.Is(err, kerr.InvalidReplicationFactor), "factor")
 
-	_, err = admin.CreateTopic(ctx, 4, 1, map[string]*string{"retention.ms": kadm.StringPtr("5000")}, "go-group")
+	_, err = admin.CreateTopic(ctx, 4, -1, map[string]*string{"retention.ms": kadm.StringPtr("5000")}, "go-group")
 	must(err, "create")
 	producer := client(servers, kgo.DefaultProduceTopic("go-group"), kgo.RecordPartitioner(kgo.RoundRobinPartitioner()))
 	for i := 0; i < 400; i++ {

@@ -1,6 +1,7 @@
 // Kafka's own Java clients against a broker: produce with every codec, groups, offsets, admin, errors.
 import java.time.Duration;
 import java.util.*;
+import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutionException;
 import java.util.stream.Collectors;
 import org.apache.kafka.clients.admin.*;
@@ -63,6 +64,21 @@ public class Conformance {
         }
     }
 
+    /** Brokers of a cluster learn of a change one after the other. */
+    static void eventually(Callable<Boolean> condition, String what) throws Exception {
+        long deadline = System.nanoTime() + 30_000_000_000L;
+        while (true) {
+            try {
+                if (condition.call()) break;
+            } catch (ExecutionException e) {
+                if (System.nanoTime() > deadline) throw e;
+            }
+            if (System.nanoTime() > deadline) throw new AssertionError(what);
+            Thread.sleep(10);
+        }
+        check(true, what);
+    }
+
     public static void main(String[] arguments) throws Exception {
         servers = arguments[0];
         try (Admin admin = Admin.create(common())) {
@@ -76,32 +92,32 @@ public class Conformance {
     }
 
     static void admin(Admin admin) throws Exception {
-        check(admin.describeCluster().nodes().get().size() == 1, "one node");
-        admin.createTopics(List.of(new NewTopic("j-admin", 3, (short) 1).configs(Map.of("retention.ms", "5000")))).all().get();
-        TopicDescription described = admin.describeTopics(List.of("j-admin")).allTopicNames().get().get("j-admin");
-        check(described.partitions().size() == 3, "describeTopics");
-        check(failure(admin.createTopics(List.of(new NewTopic("j-admin", 1, (short) 1))).all()) instanceof TopicExistsException, "exists");
-        check(failure(admin.createTopics(List.of(new NewTopic("j bad", 1, (short) 1))).all()) instanceof InvalidTopicException, "bad name");
-        check(failure(admin.createTopics(List.of(new NewTopic("j-rf", 1, (short) 3))).all()) instanceof InvalidReplicationFactorException, "factor");
-        check(failure(admin.createTopics(List.of(new NewTopic("j-cfg", 1, (short) 1).configs(Map.of("no.such", "1")))).all()) instanceof InvalidConfigurationException, "config");
+        int brokers = servers.split(",").length;
+        check(admin.describeCluster().nodes().get().size() == brokers, "every node");
+        admin.createTopics(List.of(new NewTopic("j-admin", 3, (short) -1).configs(Map.of("retention.ms", "5000")))).all().get();
+        eventually(() -> admin.describeTopics(List.of("j-admin")).allTopicNames().get().get("j-admin").partitions().size() == 3, "describeTopics");
+        check(failure(admin.createTopics(List.of(new NewTopic("j-admin", 1, (short) -1))).all()) instanceof TopicExistsException, "exists");
+        check(failure(admin.createTopics(List.of(new NewTopic("j bad", 1, (short) -1))).all()) instanceof InvalidTopicException, "bad name");
+        check(failure(admin.createTopics(List.of(new NewTopic("j-rf", 1, (short) 9))).all()) instanceof InvalidReplicationFactorException, "factor");
+        check(failure(admin.createTopics(List.of(new NewTopic("j-cfg", 1, (short) -1).configs(Map.of("no.such", "1")))).all()) instanceof InvalidConfigurationException, "config");
         ConfigResource resource = new ConfigResource(ConfigResource.Type.TOPIC, "j-admin");
-        check(admin.describeConfigs(List.of(resource)).all().get().get(resource).get("retention.ms").value().equals("5000"), "describeConfigs");
+        eventually(() -> admin.describeConfigs(List.of(resource)).all().get().get(resource).get("retention.ms").value().equals("5000"), "describeConfigs");
         admin.incrementalAlterConfigs(Map.of(resource, List.of(new AlterConfigOp(new ConfigEntry("retention.ms", "6000"), AlterConfigOp.OpType.SET)))).all().get();
-        check(admin.describeConfigs(List.of(resource)).all().get().get(resource).get("retention.ms").value().equals("6000"), "altered");
+        eventually(() -> admin.describeConfigs(List.of(resource)).all().get().get(resource).get("retention.ms").value().equals("6000"), "altered");
         admin.createPartitions(Map.of("j-admin", NewPartitions.increaseTo(5))).all().get();
-        check(admin.describeTopics(List.of("j-admin")).allTopicNames().get().get("j-admin").partitions().size() == 5, "createPartitions");
+        eventually(() -> admin.describeTopics(List.of("j-admin")).allTopicNames().get().get("j-admin").partitions().size() == 5, "createPartitions");
         int node = admin.describeCluster().nodes().get().iterator().next().id();
         check(!admin.describeLogDirs(List.of(node)).allDescriptions().get().get(node).isEmpty(), "describeLogDirs");
         check(admin.describeFeatures().featureMetadata().get().finalizedFeatures().containsKey("metadata.version"), "features");
-        check(admin.describeMetadataQuorum().quorumInfo().get().voters().size() == 1, "quorum");
+        check(admin.describeMetadataQuorum().quorumInfo().get().voters().size() == brokers, "quorum");
         admin.deleteTopics(List.of("j-admin")).all().get();
-        check(!admin.listTopics().names().get().contains("j-admin"), "deleteTopics");
+        eventually(() -> !admin.listTopics().names().get().contains("j-admin"), "deleteTopics");
     }
 
     static void codecs(Admin admin) throws Exception {
         for (String codec : List.of("none", "gzip", "snappy", "lz4", "zstd")) {
             String topic = "j-" + codec;
-            admin.createTopics(List.of(new NewTopic(topic, 1, (short) 1))).all().get();
+            admin.createTopics(List.of(new NewTopic(topic, 1, (short) -1))).all().get();
             try (KafkaProducer<String, String> p = producer(codec, codec.length() % 2 == 0)) {
                 for (int i = 0; i < 200; i++)
                     p.send(new ProducerRecord<>(topic, 0, 1_700_000_000_000L + i, "k" + i, "v" + i, List.of(new RecordHeader("h", new byte[] {1}))));
@@ -121,7 +137,7 @@ public class Conformance {
     }
 
     static void groups(Admin admin) throws Exception {
-        admin.createTopics(List.of(new NewTopic("j-group", 4, (short) 1))).all().get();
+        admin.createTopics(List.of(new NewTopic("j-group", 4, (short) -1))).all().get();
         try (KafkaProducer<String, String> p = producer("none", true)) {
             for (int i = 0; i < 400; i++) p.send(new ProducerRecord<>("j-group", i % 4, null, "v" + i));
             p.flush();

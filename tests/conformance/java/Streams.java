@@ -13,7 +13,7 @@ public class Streams {
         Properties p = new Properties();
         p.put("bootstrap.servers", arguments[0]);
         try (Admin admin = Admin.create(p)) {
-            admin.createTopics(List.of(new NewTopic("lines", 2, (short) 1), new NewTopic("counts", 2, (short) 1))).all().get();
+            admin.createTopics(List.of(new NewTopic("lines", 2, (short) -1), new NewTopic("counts", 2, (short) -1))).all().get();
         }
         try (KafkaProducer<String, String> producer = new KafkaProducer<>(p, new StringSerializer(), new StringSerializer())) {
             for (int i = 0; i < 300; i++) producer.send(new ProducerRecord<>("lines", "k" + i, "alpha beta " + (i % 3 == 0 ? "gamma" : "alpha")));

@@ -15,15 +15,15 @@ const until = async (condition, what) => {
   check(true, what)
 }
 
-const kafka = new Kafka({ clientId: 'conformance', brokers: [process.argv[2]], logLevel: logLevel.NOTHING })
+const kafka = new Kafka({ clientId: 'conformance', brokers: process.argv[2].split(','), logLevel: logLevel.NOTHING })
 const admin = kafka.admin()
 await admin.connect()
 await admin.createTopics({ topics: [{ topic: 'js', numPartitions: 4, configEntries: [{ name: 'retention.ms', value: '5000' }] }] })
-check((await admin.listTopics()).includes('js'), 'created')
+await until(async () => (await admin.listTopics()).includes('js'), 'created')
 check(await admin.createTopics({ topics: [{ topic: 'js' }] }) === false, 'exists')
 const described = await admin.describeConfigs({ resources: [{ type: 2, name: 'js' }] })
 check(described.resources[0].configEntries.find(entry => entry.configName === 'retention.ms').configValue === '5000', 'describeConfigs')
-check((await admin.describeCluster()).brokers.length === 1, 'describeCluster')
+check((await admin.describeCluster()).brokers.length === process.argv[2].split(',').length, 'describeCluster')
 
 const producer = kafka.producer({ idempotent: true, maxInFlightRequests: 1 })
 await producer.connect()
