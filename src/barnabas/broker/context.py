@@ -13,6 +13,7 @@ from barnabas.model.errors import ApiError
 from barnabas.model.ids import NO_LEADER, OFFSETS_TOPIC
 from barnabas.model.ports import Clock, Random, Timer
 from barnabas.runtime.partitions import LocalPartitions
+from barnabas.runtime.replication_throttle import ReplicationThrottle
 from barnabas.wire.schema import Message
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Broker:
         clock: Clock,
         random: Random,
         to_controller: ToController,
+        throttle: ReplicationThrottle,
         describe_directories: Callable[[], list[Any]],
         served: Callable[[], list[tuple[int, int, int]]],
         apis: Callable[[], Mapping[int, Api]],
@@ -60,6 +62,7 @@ class Broker:
         self.clock = clock
         self.image: MetadataImage = EMPTY_IMAGE
         self._to_controller = to_controller
+        self.throttle = throttle
         self.describe_directories = describe_directories
         self.served = served
         """(key, lowest, highest version) of each API that is advertised."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from barnabas.model.settings import (
     INT_MAX,
+    LONG_MAX,
     Setting,
     Settings,
     SettingType,
@@ -241,6 +242,22 @@ class BrokerSettings(Settings):
     )
     replica_socket_timeout_ms: int = setting(
         "replica.socket.timeout.ms", SettingType.INT, 30000, "How long a follower waits for a response.", at_least(1)
+    )
+    leader_replication_throttled_rate: int = setting(
+        "leader.replication.throttled.rate",
+        SettingType.LONG,
+        LONG_MAX,
+        "Bytes a second that this broker sends to throttled replicas that are not in sync.",
+        at_least(0),
+        dynamic=True,
+    )
+    follower_replication_throttled_rate: int = setting(
+        "follower.replication.throttled.rate",
+        SettingType.LONG,
+        LONG_MAX,
+        "Bytes a second that this broker fetches for its throttled replicas that are not in sync.",
+        at_least(0),
+        dynamic=True,
     )
     connections_max_idle_ms: int = setting(
         "connections.max.idle.ms", SettingType.LONG, 600000, "A connection idle for this long is closed.", at_least(1)

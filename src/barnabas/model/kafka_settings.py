@@ -38,7 +38,6 @@ WITHOUT_EFFECT = frozenset(
     early.start.listeners
     fetch.purgatory.purge.interval.requests
     follower.fetch.last.tiered.offset.enable
-    follower.replication.throttled.rate
     group.consumer.assignment.interval.ms
     group.consumer.assignors
     group.consumer.heartbeat.interval.ms
@@ -99,7 +98,6 @@ WITHOUT_EFFECT = frozenset(
     internal.metadata.max.batch.size.in.bytes
     kafka.metrics.polling.interval.secs
     kafka.metrics.reporters
-    leader.replication.throttled.rate
     log.cleaner.io.buffer.load.factor
     log.cleaner.threads
     log.dir.failure.timeout.ms

@@ -22,10 +22,12 @@ from barnabas.node.metadata_snapshots import Snapshots
 from barnabas.node.ports import NodeDisk, Workers
 from barnabas.node.upkeep import Upkeep
 from barnabas.runtime.leader_lease import LeaderLease
+from barnabas.runtime.partition import Partition
 from barnabas.runtime.partitions import LocalPartitions
 from barnabas.runtime.pipeline import Pipeline
 from barnabas.runtime.replica_fetcher import FetchSettings
 from barnabas.runtime.replication import Replication
+from barnabas.runtime.replication_throttle import ReplicationThrottle
 from barnabas.storage.log_directory import LogDirectory, LogManager
 
 if TYPE_CHECKING:
@@ -108,8 +110,13 @@ class BrokerPart:
                 backoff_ms=settings.replica_fetch_backoff_ms,
             ),
             max_lag_ms=settings.replica_lag_time_max_ms,
+            throttle=ReplicationThrottle(settings.id, self._clock, self._is_in_sync),
             report=self._report,
         )
+
+    def _is_in_sync(self, partition: Partition) -> bool:
+        topic = self._image().topics_by_id.get(partition.topic_id)
+        return topic is not None and self.settings.id in topic.partitions[partition.name.partition].in_sync_replicas
 
     def _address_of(self, node_id: int) -> Address | None:
         broker = self._image().brokers.get(node_id)
@@ -139,6 +146,7 @@ class BrokerPart:
             clock=self._clock,
             random=self._random,
             to_controller=self._link.send,
+            throttle=self._replication.throttle,
             describe_directories=lambda: describe_directories(self._disk, self._directories),
             served=broker_apis.advertised,
             apis=lambda: self.pipeline.apis,
@@ -223,6 +231,7 @@ class BrokerPart:
     def _reconfigure(self, image: MetadataImage) -> None:
         self.settings = reconfiguration.in_force(self._given, image, self._static)
         reconfiguration.expire_producers(self._logs, self.settings)
+        self._replication.throttle.obey(self.settings)
         if self.compaction is not None:
             self.compaction.obey(self.settings)
         self._on_settings(self.settings)

@@ -118,6 +118,10 @@ class Partition:
         self.log.update_settings(settings)
         self._learn_settings(settings)
 
+    @property
+    def settings(self) -> TopicSettings:
+        return self.log.settings
+
     def _learn_settings(self, settings: TopicSettings) -> None:
         self._flushes = settings.flush_messages != LONG_MAX or settings.flush_ms != LONG_MAX
         self.min_in_sync_replicas = settings.min_insync_replicas

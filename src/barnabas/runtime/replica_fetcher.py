@@ -7,7 +7,7 @@ was elected, a pipelined request brought them already) are discarded.
 
     add --> fetching --diverging epoch--> cut, fetch again
                |--offset out of range--> start anew at the leader's log start
-               |--an error of this partition alone--> forgotten for a while, then fetching again
+               |--an error of this partition alone, or throttled--> forgotten for a while, then fetching again
                +--a topic that flushes--> the next request waits for the flush: a fetch says "I hold all before"
 """
 
@@ -22,6 +22,7 @@ from barnabas.core.replication.follower import truncation_offset
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.model.ports import Clock, Timer
 from barnabas.runtime.partition import Partition
+from barnabas.runtime.replication_throttle import ReplicationThrottle
 from barnabas.wire.api.fetch import (
     FetchPartition,
     FetchRequest,
@@ -89,6 +90,7 @@ class ReplicaFetcher:
         send: Send,
         clock: Clock,
         settings: FetchSettings,
+        throttle: ReplicationThrottle,
         report: Callable[..., None],
     ) -> None:
         self.leader_id = leader_id
@@ -97,6 +99,7 @@ class ReplicaFetcher:
         self._send_request = send
         self._clock = clock
         self._settings = settings
+        self._throttle = throttle
         self._report = report
         self._following: dict[Key, _Following] = {}
         self._forgotten: dict[Key, None] = {}
@@ -264,6 +267,10 @@ class ReplicaFetcher:
                 self._report("a partition cannot be replicated", partition=str(partition.name), reason=str(problem))
                 self._back_off(key, following, self._settings.backoff_ms)
             return
+        if data.records:
+            delay_ms = self._throttle.on_fetched(partition, len(data.records))  # type: ignore[arg-type]  # bytes or a view
+            if delay_ms:
+                self._back_off(key, following, delay_ms)
         if partition.durable_end < partition.log_end_offset:
             self._flushing += 1
             partition.when_durable(partition.log_end_offset - 1, lambda code: self._on_flushed(key, code))

@@ -10,6 +10,7 @@ from barnabas.model.ports import Address, Clock, Network, Timer
 from barnabas.runtime.in_sync_changes import InSyncChanges, ToController
 from barnabas.runtime.partition import Partition
 from barnabas.runtime.replica_fetcher import FetchSettings, ReplicaFetcher, Send
+from barnabas.runtime.replication_throttle import ReplicationThrottle
 
 
 class Replication:
@@ -24,6 +25,7 @@ class Replication:
         clock: Clock,
         settings: FetchSettings,
         max_lag_ms: int,
+        throttle: ReplicationThrottle,
         report: Callable[..., None],
     ) -> None:
         """``address_of`` gives where a broker listens for other brokers; None where that is not known."""
@@ -33,6 +35,7 @@ class Replication:
         self._network = network
         self._clock = clock
         self._settings = settings
+        self.throttle = throttle
         self._report = report
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self._followed: dict[Partition, int] = {}
@@ -96,6 +99,7 @@ class Replication:
             send=self._sender(leader_id),
             clock=self._clock,
             settings=self._settings,
+            throttle=self.throttle,
             report=self._report,
         )
 

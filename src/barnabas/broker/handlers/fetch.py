@@ -157,10 +157,14 @@ class _Fetch:
         data.high_watermark = partition.high_watermark
         if offset == partition.log_end_offset or (max_bytes <= 0 and not first):
             return 0
+        throttle = self._broker.throttle
+        if throttle.holds_back(partition, self._follower):
+            return 0
         result = partition.read_as_follower(offset, max_bytes, minimum_one=first)
         if result.records is None:
             return 0
         data.records = result.records
+        throttle.on_sent(partition, self._follower, result.records.size)
         return result.records.size
 
     def _diverges(self, partition: Partition, target: Target, data: PartitionData) -> bool:
