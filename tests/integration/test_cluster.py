@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
+import barnabas
 from barnabas.testing import EmbeddedCluster
 
 PARTITIONS = 3
@@ -13,7 +14,8 @@ PARTITIONS = 3
 class Load:
     """An idempotent producer, and what was acknowledged to it."""
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, partitions: int = PARTITIONS) -> None:
+        self._partitions = partitions
         self.acknowledged: list[bytes] = []
         self.failed: list[str] = []
         self._sent = 0
@@ -23,7 +25,9 @@ class Load:
     def send(self, count: int) -> None:
         for _ in range(count):
             value = b"%d" % self._sent
-            self._producer.produce("orders", value, partition=self._sent % PARTITIONS, on_delivery=self._on_delivery)
+            self._producer.produce(
+                "orders", value, partition=self._sent % self._partitions, on_delivery=self._on_delivery
+            )
             self._sent += 1
             self._producer.poll(0.002)
 
@@ -99,3 +103,18 @@ def test_a_leader_that_is_cut_off_from_the_cluster_holds_no_client() -> None:
         cluster.heal()
         found = read_all(cluster.bootstrap_servers, len(load.acknowledged))
         assert sorted(found) == sorted(load.acknowledged)
+
+
+@pytest.mark.timeout(300)
+def test_a_table_is_read_though_the_leader_hangs() -> None:
+    with EmbeddedCluster(brokers=3, settings={"num.partitions": 1}) as cluster:
+        load = Load(cluster.bootstrap_servers, partitions=1)
+        load.send(100)
+        load.flush()
+        batches = barnabas.read_batches("orders", servers=cluster.bootstrap_servers, isolation="read_uncommitted")
+        leader = cluster.leader_of("orders", 0)
+        cluster.pause(leader)
+        try:
+            assert batches.read_all().num_rows == 100
+        finally:
+            cluster.resume(leader)

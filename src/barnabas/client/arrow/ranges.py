@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from barnabas.client.arrow.columns import read_columns
-from barnabas.client.wire import BrokerError, BrokerUnavailable, Client, Connection
+from barnabas.client.wire import BrokerError, BrokerUnavailable, Client, Connection, hedge
 from barnabas.client.wire.admin import EARLIEST, LATEST, list_offsets
 from barnabas.client.wire.connection import Sent
 from barnabas.client.wire.data import (
@@ -206,8 +206,8 @@ class _Fetcher:
             ahead[1].close()
             ahead = None
         try:
-            connection, sent = ahead[1:] if ahead is not None else self._send(offset)
-            answer = self._receive(connection, sent)
+            pending = ahead[1:] if ahead is not None else self._send(offset)
+            answer = self._receive_hedged(pending, offset)
         except (BrokerError, BrokerUnavailable):
             self._moved()
             raise
@@ -229,8 +229,26 @@ class _Fetcher:
         self._replica = -1
         self.client.forget([self._partition.topic])
 
-    def _send(self, offset: int) -> tuple[Connection, Sent]:
-        connection = self.client.node(self._node())
+    def _receive_hedged(self, pending: hedge.Pending, offset: int) -> Answer:
+        """What is read has been committed: an answer that does not come at once is a slow broker's."""
+        after_ms = self._limits.hedge_after_ms
+        if not after_ms:
+            return self._receive(*pending)
+
+        def ask_second() -> hedge.Pending | None:
+            other = hedge.other_replica(self.client, self._partition, self._node())
+            return None if other is None else self._send(offset, other)
+
+        return hedge.receive(
+            pending,
+            self._receive,
+            after_s=after_ms / 1000,
+            ask_second=ask_second,
+            is_good=lambda answer: not answer.fetched.code and len(answer.fetched.records) > 0,
+        )
+
+    def _send(self, offset: int, node: int | None = None) -> hedge.Pending:
+        connection = self.client.node(self._node() if node is None else node)
         version = connection.version_for(FetchRequest)
         if self.topic_id == ZERO_UUID:
             version = min(version, LAST_VERSION_BY_NAME)

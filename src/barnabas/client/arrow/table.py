@@ -19,6 +19,8 @@ from barnabas.model.ids import ZERO_UUID, TopicPartition, uuid_text
 DEFAULT_SERVERS = "127.0.0.1:9092"
 FETCH_BYTES = 4 << 20
 """Of one request. One partition is read at a time, so it may have more than a consumer asks for."""
+HEDGE_AFTER_MS = 500
+"""A broker that is later than this with records that are committed is slow, or gone: another replica has them too."""
 SMALLEST_TIME_MS = 100_000_000_000
 """In 1973. A smaller int is an offset, or seconds, by mistake."""
 
@@ -93,7 +95,11 @@ def read_batches(
     names = _column_names(columns, headers)
     settings = ReadSettings(
         headers="headers" in names,
-        limits=FetchLimits(partition_max_bytes=FETCH_BYTES, read_committed=isolation == "read_committed"),
+        limits=FetchLimits(
+            partition_max_bytes=FETCH_BYTES,
+            read_committed=isolation == "read_committed",
+            hedge_after_ms=HEDGE_AFTER_MS,
+        ),
         timeout_s=timeout_s,
     )
     with Client(servers, timeout_s=timeout_s) as client:

@@ -141,6 +141,10 @@ class Connection:
             raise BrokerError(answer.error_code, str(self.address))
         self.versions = {item.api_key: (item.min_version, item.max_version) for item in answer.api_keys}
 
+    def fileno(self) -> int:
+        """For ``select``: readable when a reply begins to arrive."""
+        return self._socket.fileno()
+
     def close(self) -> None:
         self.closed = True
         self._socket.close()
@@ -149,7 +153,9 @@ class Connection:
         """A broker that does not know the version says so in the form of version 0."""
         request = ApiVersionsRequest(client_software_name="barnabas", client_software_version="0.1")
         sent = self.send(request, version=version)
-        buffer = self._receive_frame(sent)
+        # Part of connecting: where this broker hangs, another should be tried soon.
+        deadline = min(sent.deadline, time.monotonic() + self._settings.connect_timeout_s)
+        buffer = self._receive_frame(sent._replace(deadline=deadline))
         try:
             _, at = header.decode_response_header(buffer, 0, len(buffer), 0)
             if len(buffer) >= at + 2 and _CODE.unpack_from(buffer, at)[0] == ErrorCode.UNSUPPORTED_VERSION:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from barnabas.client.wire import hedge
 from barnabas.client.wire.client import Client
 from barnabas.client.wire.connection import Connection, Sent
 from barnabas.client.wire.errors import BrokerError, BrokerUnavailable, ProtocolError, error_code
@@ -61,6 +62,8 @@ class FetchLimits(NamedTuple):
     max_bytes: int = 50 * 1024 * 1024
     partition_max_bytes: int = 1024 * 1024
     read_committed: bool = False
+    hedge_after_ms: int = 0
+    """A leader that is later than this gets company: an in-sync follower is asked too. 0: never."""
 
 
 DEFAULT_LIMITS = FetchLimits()
@@ -87,21 +90,21 @@ def fetch(client: Client, offsets: Mapping[TopicPartition, int], limits: FetchLi
 def _fetch_once(
     client: Client, offsets: Mapping[TopicPartition, int], limits: FetchLimits
 ) -> tuple[list[Fetched], list[Exception]]:
-    sent: list[tuple[Connection, Sent]] = []
+    sent: list[tuple[int, list[TopicPartition], hedge.Pending]] = []
     failures: list[Exception] = []
     for leader, group in client.by_leader(offsets).items():
         if leader < 0:
             failures.append(BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, str(group[0]), "the partition has no leader"))
             continue
         try:
-            connection = client.node(leader)
-            sent.append((connection, _send_fetch(client, connection, {item: offsets[item] for item in group}, limits)))
+            wanted = {item: offsets[item] for item in group}
+            sent.append((leader, group, _send_fetch(client, client.node(leader), wanted, limits)))
         except BrokerUnavailable as error:
             failures.append(error)
     found: list[Fetched] = []
-    for connection, waiting in sent:
+    for leader, group, pending in sent:
         try:
-            found += _receive_fetch(client, connection, waiting, offsets)
+            found += _receive_hedged(client, leader, {item: offsets[item] for item in group}, limits, pending)
         except BrokerUnavailable as error:
             failures.append(error)
     failures += [BrokerError(item.code, str(item.partition)) for item in found if item.code]
@@ -110,9 +113,34 @@ def _fetch_once(
     return [item for item in found if not item.code], failures
 
 
+def _receive_hedged(
+    client: Client, leader: int, offsets: Mapping[TopicPartition, int], limits: FetchLimits, pending: hedge.Pending
+) -> list[Fetched]:
+    def read(connection: Connection, sent: Sent) -> list[Fetched]:
+        return _receive_fetch(client, connection, sent, offsets)
+
+    def ask_second() -> hedge.Pending | None:
+        """Only where one node has all of the partitions, as it mostly does."""
+        others = {hedge.other_replica(client, partition, leader) for partition in offsets}
+        other = others.pop()
+        if others or other is None:
+            return None
+        return _send_fetch(client, client.node(other), offsets, limits)
+
+    if not limits.hedge_after_ms:
+        return read(*pending)
+    return hedge.receive(
+        pending,
+        read,
+        after_s=(limits.max_wait_ms + limits.hedge_after_ms) / 1000,
+        ask_second=ask_second,
+        is_good=lambda found: all(not item.code for item in found) and any(item.records for item in found),
+    )
+
+
 def _send_fetch(
     client: Client, connection: Connection, offsets: Mapping[TopicPartition, int], limits: FetchLimits
-) -> Sent:
+) -> hedge.Pending:
     version = connection.version_for(fetch_api.FetchRequest)
     topics: dict[str, fetch_api.FetchTopic] = {}
     for item, offset in offsets.items():
@@ -133,7 +161,7 @@ def _send_fetch(
         isolation_level=int(limits.read_committed),
         topics=list(topics.values()),
     )
-    return connection.send(request, version=version, wait_s=limits.max_wait_ms / 1000)
+    return connection, connection.send(request, version=version, wait_s=limits.max_wait_ms / 1000)
 
 
 def _receive_fetch(
