@@ -1,7 +1,8 @@
 """Clients of other languages against a broker and a cluster: ``make conformance``, each if its tools are installed.
 
 Java's kafka-clients and Kafka Streams, franz-go, kafkajs, Spark's own connector: each program prints what it checked
-and ends with "all ok". Kafka's command-line tools (``kafka_tools``) run against a cluster of three.
+and ends with "all ok". Kafka's command-line tools (``kafka_tools``) run against a cluster of three, and a
+Kafka broker joins one (``kafka_broker``).
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from pathlib import Path
 
 from barnabas.testing import EmbeddedCluster
 from bench.connector import Unavailable, connector
-from tests.conformance import kafka_tools
+from tests.conformance import kafka_broker, kafka_tools
 from tests.reliability.process import BrokerProcess
 
 HERE = Path(__file__).parent
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "conformance"
 KAFKA_VERSION = "4.3.1"
 TIMEOUT_S = 600.0
-TOOLS = "tools"
+TOOLS, BROKER = "tools", "broker"
 
 
 def java_libraries() -> Path:
@@ -123,9 +124,10 @@ def run(name: str, brokers: int) -> bool:
 
 
 def main() -> None:
-    wanted = sys.argv[1:] or [*CLIENTS, TOOLS]
-    outcomes = [run(name, brokers) for name in wanted if name != TOOLS for brokers in (1, 3)]
+    wanted = sys.argv[1:] or [*CLIENTS, TOOLS, BROKER]
+    outcomes = [run(name, brokers) for name in wanted if name in CLIENTS for brokers in (1, 3)]
     outcomes += [kafka_tools.run()] if TOOLS in wanted else []
+    outcomes += [kafka_broker.run()] if BROKER in wanted else []
     sys.exit(0 if all(outcomes) else 1)
 
 

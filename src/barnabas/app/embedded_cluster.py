@@ -102,6 +102,15 @@ class EmbeddedCluster:
         return self._running.bootstrap_servers
 
     @property
+    def controller_servers(self) -> str:
+        """Where the controllers listen: controller.quorum.bootstrap.servers of a node that joins."""
+        return self._running.controller_servers
+
+    @property
+    def cluster_id(self) -> str:
+        return self._running.cluster_id
+
+    @property
     def brokers(self) -> list[int]:
         return list(self._running.nodes)
 

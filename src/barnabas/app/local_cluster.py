@@ -112,6 +112,10 @@ class LocalCluster:
     def bootstrap_servers(self) -> str:
         return ",".join(node.address for node in self.nodes.values())
 
+    @property
+    def controller_servers(self) -> str:
+        return ",".join(f"{node.host}:{node.advertised_controller_port}" for node in self.nodes.values())
+
     def _settings_path(self, node_id: int) -> Path:
         return self.folder / f"node-{node_id}.properties"
 
@@ -122,7 +126,6 @@ class LocalCluster:
         return self.folder / f"node-{node_id}.pid"
 
     def _settings_of(self, node: LocalNode, settings: Mapping[str, str]) -> str:
-        servers = [f"{each.host}:{each.advertised_controller_port}" for each in self.nodes.values()]
         replicas = str(min(3, len(self.nodes)))
         values = {
             "node.id": str(node.node_id),
@@ -131,7 +134,7 @@ class LocalCluster:
             "advertised.listeners": f"PLAINTEXT://{node.host}:{node.advertised_port},"
             f"CONTROLLER://{node.host}:{node.advertised_controller_port}",
             "controller.listener.names": "CONTROLLER",
-            "controller.quorum.bootstrap.servers": ",".join(servers),
+            "controller.quorum.bootstrap.servers": self.controller_servers,
             "log.dirs": str((self.folder / f"node-{node.node_id}").absolute()),
             "default.replication.factor": replicas,
             "offsets.topic.replication.factor": replicas,
