@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 LISTEN ?= 127.0.0.1:9092
 DATA ?= data
 
-.PHONY: run test spark quick lint types format clean dump conformance adopt demo-pipeline races simulate simulate-mutants
+.PHONY: run test spark quick lint types format clean dump conformance adopt demo-pipeline races simulate simulate-mutants faults
 
 run: $(VENV)/run.stamp  ## start a broker
 	@$(BIN)/barnabas serve --listen $(LISTEN) --data $(DATA)
@@ -43,6 +43,10 @@ simulate: $(VENV)/dev.stamp  ## whole nodes under the simulator: crashes, power 
 
 simulate-mutants: $(VENV)/dev.stamp  ## planted bugs that the simulation must find
 	@$(BIN)/python -m tests.simulation.simulate --mutants
+
+MINUTES ?= 10
+faults: $(VENV)/dev.stamp  ## kills, pauses and cut links against three real processes with stock clients (as root: in network namespaces)
+	@$(BIN)/python -m tests.reliability.faults --minutes $(MINUTES) --output build/faults
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .

@@ -34,7 +34,7 @@ def unavailable() -> str | None:
             return f"{tool} is not installed"
     with tempfile.TemporaryDirectory() as folder:
         image = Path(folder, "probe")
-        _make_image(image, 8 << 20)
+        make_image(image, 8 << 20)
         Path(folder, "at").mkdir()
         result = subprocess.run(
             ["mount", "-o", "loop", image, f"{folder}/at"], capture_output=True, text=True, check=False
@@ -45,7 +45,7 @@ def unavailable() -> str | None:
     return None
 
 
-def _make_image(path: Path, size: int) -> None:
+def make_image(path: Path, size: int) -> None:
     with open(path, "wb") as stream:
         stream.truncate(size)
     subprocess.run(["mkfs.ext4", "-q", "-F", path], check=True)
@@ -69,7 +69,7 @@ def mounted(image: Path, at: Path) -> Iterator[Path]:
 def cut_once(folder: Path, chance: random.Random, *, durable: bool = True) -> int:
     """One load, one cut, one look. Returns how many messages were acknowledged."""
     image, copy = folder / "disk", folder / "copy"
-    _make_image(image, IMAGE_BYTES)
+    make_image(image, IMAGE_BYTES)
     arguments = ["--durable"] if durable else []
     with mounted(image, folder / "before") as at:
         broker = BrokerProcess(at / "data", *arguments, "--set", "log.segment.bytes=1048576").start()

@@ -68,17 +68,21 @@ class LocalCluster:
         brokers: int,
         settings: Mapping[str, str],
         host: str = "127.0.0.1",
+        hosts: Sequence[str] | None = None,
         ports: Sequence[tuple[int, int]] | None = None,
         advertised: Sequence[tuple[int, int]] | None = None,
     ) -> LocalCluster:
-        """``ports`` are (for clients, for controllers) of each node; ``advertised`` those of proxies before them."""
+        """``ports`` are (for clients, for controllers) of each node; ``advertised`` those of proxies before them.
+
+        ``hosts`` gives each node an address of its own.
+        """
         ports = ports or _choose_ports(host, brokers)
         shown = advertised or ports
         generator = random.SystemRandom()
         nodes = [
             LocalNode(
                 node_id=number + 1,
-                host=host,
+                host=host if hosts is None else hosts[number],
                 port=ports[number][0],
                 controller_port=ports[number][1],
                 advertised_port=shown[number][0],
@@ -161,13 +165,13 @@ class LocalCluster:
 
     # Processes
 
-    def start(self, node_id: int) -> None:
-        """Starts the process and returns at once."""
+    def start(self, node_id: int, under: Sequence[str] = ()) -> None:
+        """Starts the process and returns at once. ``under`` is put before the command: ``ip netns exec``, say."""
         if self.is_running(node_id):
             return
         with self.log_path(node_id).open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "barnabas", "serve", "--config", str(self._settings_path(node_id))],
+                [*under, sys.executable, "-m", "barnabas", "serve", "--config", str(self._settings_path(node_id))],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
