@@ -66,6 +66,7 @@ def _append_topic(
         partition = None
         try:
             partition = _find(broker, exchange, request, topic, data)
+            _check_in_sync(partition, request.acks)
             if data.records is None:
                 raise ApiError(ErrorCode.INVALID_RECORD, "Produce requests must carry a record batch")
             batch: memoryview = data.records  # type: ignore[assignment]  # always a view into the buffer
@@ -96,13 +97,18 @@ def _find(
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {partition.name.topic}")
     if request.transactional_id is not None:
         raise ApiError(ErrorCode.INVALID_TXN_STATE, "Transactions are not served by this version of Barnabas")
+    return partition
+
+
+def _check_in_sync(partition: Partition, acks: int) -> None:
+    """A broker that does not lead knows nothing of it, and a client would not look for another leader."""
+    partition.check_leader()
     if acks == ALL and not partition.has_enough_in_sync:
         raise ApiError(
             ErrorCode.NOT_ENOUGH_REPLICAS,
             f"{partition.in_sync_count} in-sync replica(s) of {partition.name}, min.insync.replicas is "
             f"{partition.min_in_sync_replicas}",
         )
-    return partition
 
 
 def _check_allowed(batch: memoryview, version: int) -> None:
