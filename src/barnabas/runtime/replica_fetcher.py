@@ -1,9 +1,10 @@
 """Follows one leader: fetches what it has for all partitions that this broker follows there, and appends it.
 
 One request is in flight, in an incremental session (KIP-227): it names only the partitions whose position has changed.
-A partition that is added while the leader holds the request back for want of records makes a second request follow;
-the leader then answers the first at once. Records of a response that no longer fits (the log was cut, another leader
-was elected, a pipelined request brought them already) are discarded.
+The first request, which begins the session, is answered at once, since no other can follow it before. A partition that
+is added while the leader holds a later one back for want of records makes a second request follow; the leader then
+answers the first at once. Records of a response that no longer fits (the log was cut, another leader was elected, a
+pipelined request brought them already) are discarded.
 
     add --> fetching --diverging epoch--> cut, fetch again
                |--offset out of range--> start anew at the leader's log start
@@ -108,8 +109,11 @@ class ReplicaFetcher:
         self._session_epoch = 0
         self._generation = 0
         """Of the session: responses of a former one are discarded."""
+        self._is_first = True
+        """Whether the next request is the first of its generation."""
         self._in_flight = 0
         self._flushing = 0
+        self._will_advance = False
         self._timer: Timer | None = None
         self._is_closed = False
         self.failures = 0
@@ -118,11 +122,17 @@ class ReplicaFetcher:
     # What is followed
 
     def add(self, partition: Partition) -> None:
-        """Also after its leader epoch has changed."""
+        """Also after its leader epoch has changed. What is added in one go is asked for in one request."""
         key = partition.topic_id, partition.name.partition
         former = self._following.get(key)
         self._following[key] = _Following(partition, sent=former.sent if former is not None else None)
         self._forgotten.pop(key, None)
+        if not self._will_advance:
+            self._will_advance = True
+            self._clock.call_at(self._clock.monotonic_ms(), self._on_added)
+
+    def _on_added(self) -> None:
+        self._will_advance = False
         self._advance()
 
     def remove(self, partition: Partition) -> None:
@@ -181,7 +191,7 @@ class ReplicaFetcher:
         positions = {key: following.sent for key, following in self._following.items() if following.sent is not None}
         request = FetchRequest(
             replica_state=ReplicaState(self._node_id, self._broker_epoch()),
-            max_wait_ms=settings.max_wait_ms,
+            max_wait_ms=0 if self._is_first else settings.max_wait_ms,
             min_bytes=settings.min_bytes,
             max_bytes=settings.response_max_bytes,
             session_id=self._session_id,
@@ -192,6 +202,7 @@ class ReplicaFetcher:
             ],
         )
         self._forgotten.clear()
+        self._is_first = False
         if self._session_id:
             self._session_epoch = 1 if self._session_epoch == MAX_EPOCH else self._session_epoch + 1
         self._in_flight += 1
@@ -228,6 +239,7 @@ class ReplicaFetcher:
             self._session_id, self._session_epoch = answer.session_id, 1
         elif not answer.session_id:
             self._forget_session()
+            self._is_first = False  # the leader has no room for a session: every request is a full one, and waits
         for topic in answer.responses:
             for data in topic.partitions:
                 key = topic.topic_id, data.partition_index
@@ -251,6 +263,7 @@ class ReplicaFetcher:
 
     def _forget_session(self) -> None:
         self._generation += 1
+        self._is_first = True
         self._session_id = self._session_epoch = 0
         self._forgotten.clear()
         for following in self._following.values():
@@ -306,7 +319,11 @@ class ReplicaFetcher:
         if following.sent is not None:
             following.sent = None
             self._forgotten[key] = None
-        self._clock.call_at(following.not_before_ms, self._advance)
+        self._clock.call_at(following.not_before_ms, lambda: self._on_backed_off(following))
+
+    def _on_backed_off(self, following: _Following) -> None:
+        following.not_before_ms = 0  # timers may be early by the clock's resolution
+        self._advance()
 
     def _on_flushed(self, key: Key, code: ErrorCode) -> None:
         self._flushing -= 1
