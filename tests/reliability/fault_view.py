@@ -76,15 +76,9 @@ class ClusterView:
                 return f"node {node_id} does not run"
             if not accepts(node.host, node.port):
                 return f"node {node_id} does not serve"
-        try:
-            topics = self.topics()
-        except (ClientError, ApiError, OSError) as problem:
-            return f"no metadata: {problem}"
-        for topic in topics.values():
-            for partition in topic.partitions.values():
-                missing = sorted(set(partition.replicas) - set(partition.in_sync_replicas))
-                if partition.leader < 0 or missing:
-                    return f"{topic.name}-{partition.partition}: leader {partition.leader}, not in sync: {missing}"
+        for node in self._cluster.nodes.values():
+            if (problem := _trouble_at(node.address)) is not None:
+                return f"node {node.node_id} says: {problem}"
         return None
 
     def wait_until_healthy(self, timeout_s: float) -> str | None:
@@ -95,6 +89,21 @@ class ClusterView:
                 return problem
             time.sleep(LOOK_S)
         return None
+
+
+def _trouble_at(server: str) -> str | None:
+    """What one broker knows: one that was cut off may not have heard the news yet."""
+    try:
+        with Client(server, timeout_s=5) as client:
+            topics = client.load(None)
+    except (ClientError, ApiError, OSError) as problem:
+        return f"no metadata: {problem}"
+    for topic in topics.values():
+        for partition in topic.partitions.values():
+            missing = sorted(set(partition.replicas) - set(partition.in_sync_replicas))
+            if partition.leader < 0 or missing:
+                return f"{topic.name}-{partition.partition}: leader {partition.leader}, not in sync: {missing}"
+    return None
 
 
 def _tolerant(question: Callable[[], T]) -> T | None:
