@@ -163,9 +163,9 @@ class Round:
         for node in BROKERS:
             if self.cluster.log_path(node).exists():
                 shutil.copy(self.cluster.log_path(node), output)
-            metadata = self.cluster.folder / f"node-{node}" / "__cluster_metadata-0"
-            if metadata.exists():
-                shutil.copytree(metadata, output / f"metadata-{node}", dirs_exist_ok=True)
+            metadata = Path(f"node-{node}") / "__cluster_metadata-0"
+            if (self.cluster.folder / metadata).exists():
+                shutil.copytree(self.cluster.folder / metadata, output / metadata, dirs_exist_ok=True)
 
 
 def _acks_since(history: History, since_s: float) -> Iterator[Ack]:
