@@ -210,7 +210,8 @@ class MetadataMachineAgainstModel(RuleBasedStateMachine):
             return False
         if not broker.fenced:
             self.model.deadlines.setdefault(node, self.now_ms + SESSION_MS)
-        return self.model.deadlines.get(node, self.now_ms) > self.now_ms
+        # Overdue heartbeats, and the same folders: a process that has started again.
+        return self.model.deadlines.get(node, self.now_ms) - self.now_ms > SESSION_MS * 3 // 5
 
     def touch(self, node: int) -> None:
         self.model.heard.add(node)

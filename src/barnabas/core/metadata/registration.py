@@ -58,12 +58,23 @@ class Registration:
             raise ApiError(ErrorCode.INCONSISTENT_CLUSTER_ID)
         if before is not None and before.incarnation_id != request.incarnation_id:
             has_stopped = before.in_controlled_shutdown or request.previous_broker_epoch == before.broker_epoch
-            if not has_stopped and self._sessions.is_alive(before, now_ms):
+            if not has_stopped and not self._is_restarted(before, request, now_ms):
                 raise ApiError(ErrorCode.DUPLICATE_BROKER_REGISTRATION)
         if request.is_migrating_zk_broker:
             raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED)
         _check_directories(image, request)
         _check_features(image.features, request.features)
+
+    def _is_restarted(self, before: BrokerImage, request: BrokerRegistrationRequest, now_ms: int) -> bool:
+        """The former incarnation has ended: its session is over, or it is silent and another process has its folders.
+
+        A process locks its folders, so two have the same ones only if they were copied; then the one that is heard
+        of keeps its place.
+        """
+        if not self._sessions.is_alive(before, now_ms):
+            return True
+        has_folders = bool(before.directories) and set(before.directories) == set(request.log_dirs)
+        return has_folders and self._sessions.is_overdue(before.node_id, now_ms)
 
     def _leave(
         self,

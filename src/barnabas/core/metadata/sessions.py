@@ -59,6 +59,11 @@ class Sessions:
             self._deadlines[broker.node_id] = now_ms + self._policy.broker_session_timeout_ms
         return self._deadlines.get(broker.node_id, now_ms) > now_ms
 
+    def is_overdue(self, node_id: int, now_ms: int) -> bool:
+        """Not heard of for two fifths of a session, in which heartbeats are due several times."""
+        session_ms = self._policy.broker_session_timeout_ms
+        return self._deadlines.get(node_id, now_ms) - now_ms <= session_ms * 3 // 5
+
     def expire(self, image: MetadataImage, now_ms: int) -> list[BrokerImage]:
         """Ends the sessions that are over and returns the unfenced brokers among them.
 
