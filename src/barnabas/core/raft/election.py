@@ -129,16 +129,27 @@ class Election:
         quorum.observe(answer.leader)
         if quorum.state is not state or answer.leader.raft_epoch < quorum.raft_epoch:
             return
+        is_granted = None
         if answer.partition is not None and not answer.error_code:
-            counted = state.granted if answer.partition.vote_granted else state.rejected  # type: ignore[union-attr]
-            counted.add(event.node_id)
-        else:
-            state.due_ms[event.node_id] = self._retry_ms()  # type: ignore[union-attr]
+            is_granted = answer.partition.vote_granted
+        self._count(event.node_id, state, is_granted)  # type: ignore[arg-type]
+
+    def _count(self, node_id: int, state: Prospective | Candidate, is_granted: bool | None) -> None:
+        """A pre-vote that is refused is asked for again: the voter may lose the leader a moment later than we did."""
+        state.unreachable.discard(node_id)
+        if is_granted:
+            state.granted.add(node_id)
+            state.rejected.discard(node_id)
+        elif is_granted is not None:
+            state.rejected.add(node_id)
+        if is_granted is None or (not is_granted and isinstance(state, Prospective)):
+            state.due_ms[node_id] = self._retry_ms()
 
     def _not_answered(self, event: Responded, state: Prospective | Candidate) -> None:
         if event.error is not None and event.error.code is ErrorCode.UNSUPPORTED_VERSION:
             state.granted.add(event.node_id)  # it knows no pre-vote, and will judge the vote itself
         else:
+            state.unreachable.add(event.node_id)
             state.due_ms[event.node_id] = self._retry_ms()
 
     def _retry_ms(self) -> int:
@@ -169,7 +180,7 @@ class Election:
         if state.is_backing_off:
             if quorum.now_ms >= state.deadline_ms:
                 quorum.to_prospective()
-        elif state.is_lost or quorum.now_ms >= state.deadline_ms:
+        elif state.is_lost or state.is_hopeless or quorum.now_ms >= state.deadline_ms:
             state.is_backing_off = True
             state.deadline_ms = quorum.now_ms + quorum.backoff_ms(state.attempts)
         else:

@@ -57,6 +57,8 @@ class Tally(Struct):
     attempts: int
     granted: set[int] = field(default_factory=set)
     rejected: set[int] = field(default_factory=set)
+    unreachable: set[int] = field(default_factory=set)
+    """Those whose last request had no answer."""
     deadline_ms: int = 0
     is_backing_off: bool = False
 
@@ -72,6 +74,11 @@ class Tally(Struct):
     @property
     def is_lost(self) -> bool:
         return len(self.voters) - len(self.rejected) < self.voters.majority
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Lost unless a voter answers that cannot be reached at the moment."""
+        return len(self.voters) - len(self.rejected | self.unreachable) < self.voters.majority
 
     @property
     def next_ms(self) -> int | None:
