@@ -44,6 +44,8 @@ SERVED = (
     ServedApi(64, 0, 0, "unregister_broker"),
     ServedApi(74, 0, 1, "list_config_resources"),
     ServedApi(75, 0, 0, "describe_topic_partitions"),
+    ServedApi(80, 0, 1, "add_raft_voter"),
+    ServedApi(81, 0, 0, "remove_raft_voter"),
 )
 
 """Kafka's APIs, which clients find in ApiVersions."""
