@@ -12,12 +12,14 @@ VERSION = 0
 """Brokers do not advertise the API, so there is nothing to negotiate."""
 
 
-def describe_metrics(client: Client, api_keys: Sequence[int] | None = None) -> list[ApiMetrics]:
-    """The counters of the broker that answers first, by API; all APIs for None.
+def describe_metrics(
+    client: Client, api_keys: Sequence[int] | None = None, *, node_id: int | None = None
+) -> list[ApiMetrics]:
+    """The counters of a broker, by API; of whichever answers, and of all APIs, for None.
 
     Raises UnsupportedApi where the broker closes the connection, as Kafka does for API keys that it does not know.
     """
-    connection = client.any_node()
+    connection = client.any_node() if node_id is None else client.node(node_id)
     request = DescribeMetricsRequest(api_keys=None if api_keys is None else list(api_keys))
     try:
         reply = connection.request(request, DescribeMetricsResponse, version=VERSION)
