@@ -2,11 +2,13 @@
 
 Everything is in one folder: ``cluster.json`` says which nodes there are and where they listen; each node has its
 settings (``node-1.properties``), its data (``node-1/``), its output (``node-1.log``) and, while it runs, its process id
-(``node-1.pid``). So commands in other terminals find the nodes too.
+(``node-1.pid``). So commands in other terminals find the nodes too. ``up.lock`` is locked by the process that keeps the
+cluster up.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import signal
@@ -18,14 +20,17 @@ from pathlib import Path
 
 import msgspec
 
-from barnabas.app import storage_tool
+from barnabas.app import settings_loader, storage_tool
 from barnabas.model.errors import StartError
 from barnabas.model.ids import uuid_text
 from barnabas.net.local_ports import accepts, free_ports, is_free
 from barnabas.node.format import random_uuid
 
 DESCRIPTION = "cluster.json"
-FIRST_PORT, FIRST_CONTROLLER_PORT = 9092, 19092
+UP_LOCK = "up.lock"
+FIRST_PORT = 9092
+CONTROLLER_PORT_DISTANCE = 10_000
+MAX_PORT = 65_535
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 LOOK_S = 0.02
@@ -74,9 +79,9 @@ class LocalCluster:
     ) -> LocalCluster:
         """``ports`` are (for clients, for controllers) of each node; ``advertised`` those of proxies before them.
 
-        ``hosts`` gives each node an address of its own.
+        ``hosts`` gives each node an address of its own. Raises StartError.
         """
-        ports = ports or _choose_ports(host, brokers)
+        ports = ports or choose_ports(host, brokers)
         shown = advertised or ports
         generator = random.SystemRandom()
         nodes = [
@@ -93,11 +98,16 @@ class LocalCluster:
         ]
         description = Description(cluster_id=uuid_text(random_uuid(generator)), nodes=nodes)
         cluster = cls(folder, description)
-        folder.mkdir(parents=True, exist_ok=True)
-        for node in nodes:
-            cluster._settings_path(node.node_id).write_text(cluster._settings_of(node, settings))
-            cluster._format(node)
-        (folder / DESCRIPTION).write_bytes(msgspec.json.format(msgspec.json.encode(description), indent=2))
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for node in nodes:
+                cluster._settings_path(node.node_id).write_text(cluster._settings_of(node, settings))
+                cluster._format(node)
+            (folder / DESCRIPTION).write_bytes(msgspec.json.format(msgspec.json.encode(description), indent=2))
+        except OSError as problem:
+            raise StartError(
+                f"Cannot make a cluster in {folder}: {(problem.strerror or str(problem)).lower()}."
+            ) from None
         return cluster
 
     @classmethod
@@ -106,11 +116,43 @@ class LocalCluster:
         try:
             return cls(folder, msgspec.json.decode((folder / DESCRIPTION).read_bytes(), type=Description))
         except (OSError, msgspec.MsgspecError) as problem:
-            raise StartError(f"There is no cluster in {folder}: {DESCRIPTION} cannot be read ({problem}).") from None
+            reason = "it has no cluster.json" if isinstance(problem, FileNotFoundError) else str(problem)
+            raise StartError(f"There is no cluster in {folder}: {reason}.") from None
 
     @staticmethod
     def exists(folder: Path) -> bool:
         return (folder / DESCRIPTION).exists()
+
+    def configure(self, settings: Mapping[str, str]) -> None:
+        """Changes settings of every node, from its next start on."""
+        for node_id in self.nodes:
+            path = self._settings_path(node_id)
+            texts = {**settings_loader.parse_properties(path.read_text()), **settings}
+            path.write_text("".join(f"{key}={value}\n" for key, value in texts.items()))
+
+    def lock(self) -> bool:
+        """Takes the lock of the process that keeps the cluster up, for as long as this process lives."""
+        lock = os.open(self.folder / UP_LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            return False
+        os.ftruncate(lock, 0)
+        os.write(lock, str(os.getpid()).encode())
+        return True
+
+    def keeper(self) -> int | None:
+        """The process that keeps the cluster up."""
+        try:
+            with (self.folder / UP_LOCK).open() as lock:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return int(lock.read())
+        except (OSError, ValueError):
+            return None
+        return None
 
     @property
     def bootstrap_servers(self) -> str:
@@ -183,9 +225,17 @@ class LocalCluster:
     def start_all(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Starts every node and waits until each accepts clients. Raises StartError."""
         for node_id in self.nodes:
+            self._check_ports(node_id)
+        for node_id in self.nodes:
             self.start(node_id)
         for node_id in self.nodes:
             self.wait_for(node_id, timeout_s)
+
+    def _check_ports(self, node_id: int) -> None:
+        node = self.nodes[node_id]
+        taken = [port for port in (node.port, node.controller_port) if not is_free(node.host, port)]
+        if taken and not self.is_running(node_id):
+            raise StartError(f"Another process has port {taken[0]}, which node {node_id} in {self.folder} listens on.")
 
     def wait_for(self, node_id: int, timeout_s: float = START_TIMEOUT_S) -> None:
         """Until the node accepts clients: it is unfenced then. Raises StartError."""
@@ -208,8 +258,9 @@ class LocalCluster:
     def pid(self, node_id: int) -> int | None:
         """Of the running process; None where there is none."""
         process = self._processes.get(node_id)
-        if process is not None:
-            return process.pid if process.poll() is None else None
+        if process is not None and process.poll() is None:
+            return process.pid
+        self._processes.pop(node_id, None)  # another process may have started the node again
         try:
             pid = int(self._pid_path(node_id).read_text())
         except (OSError, ValueError):
@@ -218,6 +269,10 @@ class LocalCluster:
 
     def is_running(self, node_id: int) -> bool:
         return self.pid(node_id) is not None
+
+    def is_paused(self, node_id: int) -> bool:
+        pid = self.pid(node_id)
+        return pid is not None and _process_state(pid).startswith("T")
 
     def signal(self, node_id: int, number: int) -> bool:
         """False where the node does not run."""
@@ -273,17 +328,34 @@ def _is_ours(pid: int, settings_path: str) -> bool:
     except PermissionError:
         return False
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
     except OSError:
         return not Path("/proc/self").exists()  # a system without /proc: the number has to do
-    return state != "Z" and settings_path in command
+    return not _process_state(pid).startswith("Z") and settings_path in command
 
 
-def _choose_ports(host: str, count: int) -> list[tuple[int, int]]:
-    """9092 and up where they are free, else any."""
-    usual = [(FIRST_PORT + number, FIRST_CONTROLLER_PORT + number) for number in range(count)]
-    if all(is_free(host, port) for pair in usual for port in pair):
-        return usual
+def _process_state(pid: int) -> str:
+    """The letter of ps: T for a process that is paused, Z for one that has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        found = subprocess.run(["ps", "-o", "state=", "-p", str(pid)], capture_output=True, text=True, check=False)
+        return found.stdout.strip() or "Z"
+
+
+def choose_ports(host: str, count: int, first: int | None = None) -> list[tuple[int, int]]:
+    """(for clients, for controllers) of each node: ``first`` and up; without it 9092 and up where free, else any.
+
+    Raises StartError.
+    """
+    begin = FIRST_PORT if first is None else first
+    distance = CONTROLLER_PORT_DISTANCE if begin + CONTROLLER_PORT_DISTANCE + count <= MAX_PORT else count
+    wanted = [(begin + number, begin + distance + number) for number in range(count)]
+    taken = [port for pair in wanted for port in pair if port > MAX_PORT or not is_free(host, port)]
+    if not taken:
+        return wanted
+    if first is not None:
+        reason = f"ports end at {MAX_PORT}" if taken[0] > MAX_PORT else "another process listens there"
+        raise StartError(f"Cannot use port {taken[0]} of {host}: {reason}. Choose another with --port.")
     found = free_ports(host, 2 * count)
     return list(zip(found[:count], found[count:], strict=True))

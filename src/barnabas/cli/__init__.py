@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "produce": ("produce", "produce", "Send lines as messages."),
     "consume": ("consume", "consume", "Print messages."),
     "group": ("group", "group", "List, describe, reset and delete consumer groups."),
+    "cluster": ("cluster", "cluster", "Run a cluster on this machine, and try faults on it."),
     "broker": ("broker", "broker", "Show what a running broker has counted."),
     "storage": ("storage", "storage", "Format data folders of a cluster, and inspect them."),
     "log": ("log_dump", "log", "Look into segment files and verify them."),
