@@ -6,10 +6,13 @@ BIN := $(VENV)/bin
 LISTEN ?= 127.0.0.1:9092
 DATA ?= data
 
-.PHONY: run test spark quick lint types format clean dump conformance adopt demo-pipeline races simulate simulate-mutants faults
+.PHONY: run test spark quick lint types format clean dump conformance adopt demo-pipeline races simulate simulate-mutants faults demo
 
 run: $(VENV)/run.stamp  ## start a broker
 	@$(BIN)/barnabas serve --listen $(LISTEN) --data $(DATA)
+
+demo: $(VENV)/run.stamp  ## three brokers under load: the leader is killed, nothing is lost
+	@$(BIN)/barnabas cluster demo
 
 test: $(VENV)/dev.stamp lint types  ## everything CI runs
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal --ignore tests/spark

@@ -158,6 +158,26 @@ def restart(node: int, data: str) -> None:
     click.echo(f"Node {node} serves at {local.nodes[node].address}.")
 
 
+@cluster.command(
+    epilog="""
+\b
+Examples:
+  barnabas cluster demo
+  barnabas cluster demo --rate 2000
+
+Takes about 40 seconds, uses free ports and a temporary folder, and exits with 1 if anything was lost.
+"""
+)
+@click.option("--rate", type=click.IntRange(10, 50_000), default=500, show_default=True, help="Messages a second.")
+def demo(rate: int) -> None:
+    """Kill the leader of a cluster under load: the gap, and that nothing is lost."""
+    import sys  # noqa: PLC0415 - keeps --help fast
+
+    from barnabas.cli import demo as story  # noqa: PLC0415
+
+    sys.exit(story.run(rate))
+
+
 def _open(data: str) -> LocalCluster:
     from pathlib import Path  # noqa: PLC0415 - keeps --help fast
 
