@@ -24,7 +24,9 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "consume": ("consume", "consume", "Print messages."),
     "group": ("group", "group", "List, describe, reset and delete consumer groups."),
     "cluster": ("cluster", "cluster", "Run a cluster on this machine, and try faults on it."),
-    "broker": ("broker", "broker", "Show what a running broker has counted."),
+    "broker": ("broker", "broker", "List brokers, their load and counters; drain and remove them."),
+    "partition": ("partition", "partition", "Move replicas, elect leaders, balance a cluster."),
+    "quorum": ("quorum", "quorum", "Show and change the voters of the metadata quorum."),
     "storage": ("storage", "storage", "Format data folders of a cluster, and inspect them."),
     "log": ("log_dump", "log", "Look into segment files and verify them."),
     "pipeline": ("pipeline", "pipeline", "Topics into tables and back, with Spark."),
@@ -137,5 +139,5 @@ def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> 
 def main() -> None:
     """Barnabas: a message broker that speaks Kafka's protocol.
 
-    Every command but serve and broker works with any broker of that protocol.
+    Commands that ask a broker work with any broker of that protocol; `broker metrics` needs Barnabas.
     """

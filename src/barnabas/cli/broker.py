@@ -1,4 +1,4 @@
-"""``barnabas broker``: metrics of a running broker."""
+"""``barnabas broker``: the brokers of a cluster, their load and counters; draining and removing them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from barnabas.cli.options import bootstrap_option, json_option
+from barnabas.cli.options import bootstrap_option, json_option, throttle_option, wait_option
 from barnabas.cli.suggestions import CommandGroup
 
 if TYPE_CHECKING:
@@ -20,12 +20,86 @@ COLUMNS = ("api", "requests", "refused", "errors", "bytes in", "bytes out", "han
     epilog="""
 \b
 Examples:
+  barnabas broker list
+  barnabas broker load
+  barnabas broker drain 3
+  barnabas broker remove 3
   barnabas broker metrics
-  barnabas broker metrics --json
 """,
 )
 def broker() -> None:
-    """Show what a running broker has counted."""
+    """List brokers, show their load and counters, drain and remove them."""
+
+
+@broker.command("list", epilog="\b\nExamples:\n  barnabas broker list\n  barnabas broker list --json")
+@bootstrap_option
+@json_option
+def list_brokers(bootstrap: str, as_json: bool) -> None:
+    """List brokers with rack, state, role, leaders and replicas; fenced ones too."""
+    from barnabas.cli import broker_admin  # noqa: PLC0415 - keeps --help fast
+
+    broker_admin.list_brokers(bootstrap, as_json)
+
+
+@broker.command(
+    epilog="""
+\b
+Examples:
+  barnabas broker load
+  barnabas broker load --seconds 10 --json
+
+Rates are those of Produce requests in and Fetch responses out, replication included. Apache Kafka does not tell them.
+"""
+)
+@click.option("--seconds", type=click.FloatRange(0.1), default=1.0, show_default=True, help="To measure rates for.")
+@bootstrap_option
+@json_option
+def load(seconds: float, bootstrap: str, as_json: bool) -> None:
+    """Show leaders, replicas, bytes and rates of each broker."""
+    from barnabas.cli import broker_admin  # noqa: PLC0415 - keeps --help fast
+
+    broker_admin.load(seconds, bootstrap, as_json)
+
+
+@broker.command(
+    epilog="""
+\b
+Examples:
+  barnabas broker drain 3
+  barnabas broker drain 3 --throttle 50000000
+
+The other brokers must be able to hold every replica. Producers and consumers go on meanwhile.
+"""
+)
+@click.argument("node", type=click.IntRange(0))
+@throttle_option
+@wait_option
+@bootstrap_option
+@json_option
+def drain(node: int, throttle: int | None, wait: bool, bootstrap: str, as_json: bool) -> None:
+    """Move all replicas and leaders off a broker."""
+    from barnabas.cli import broker_admin  # noqa: PLC0415 - keeps --help fast
+
+    broker_admin.drain(node, throttle, wait, bootstrap, as_json)
+
+
+@broker.command(
+    epilog="""
+\b
+Examples:
+  barnabas broker remove 3
+
+Refuses while the broker has replicas, votes in the quorum, or runs.
+"""
+)
+@click.argument("node", type=click.IntRange(0))
+@bootstrap_option
+@json_option
+def remove(node: int, bootstrap: str, as_json: bool) -> None:
+    """Unregister a broker that was drained and stopped."""
+    from barnabas.cli import broker_admin  # noqa: PLC0415 - keeps --help fast
+
+    broker_admin.remove(node, bootstrap, as_json)
 
 
 @broker.command(

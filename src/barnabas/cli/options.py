@@ -84,3 +84,13 @@ def time_option(_ctx: click.Context, _param: click.Parameter, value: str | None)
         return parse_time(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
+
+
+def throttle_option(command: F) -> F:
+    return click.option(
+        "--throttle", type=click.IntRange(1), metavar="BYTES", help="Bytes a second that each broker copies at most."
+    )(command)
+
+
+def wait_option(command: F) -> F:
+    return click.option("--wait/--no-wait", default=True, help="Until it is done (default), or not.")(command)
