@@ -11,7 +11,7 @@ from barnabas.core.metadata.image import BrokerImage, MetadataImage
 from barnabas.core.metadata.placement import place
 
 
-def brokers(racks: list[str | None]) -> MetadataImage:
+def brokers(racks: list[str | None], fenced: frozenset[int] = frozenset()) -> MetadataImage:
     return MetadataImage(
         brokers={
             n: BrokerImage(
@@ -21,7 +21,7 @@ def brokers(racks: list[str | None]) -> MetadataImage:
                 endpoints=(),
                 features=(),
                 rack=rack,
-                fenced=False,
+                fenced=n in fenced,
                 in_controlled_shutdown=False,
                 directories=(),
             )
@@ -45,6 +45,20 @@ def test_leaders_and_replicas_are_even(racks: list[str | None], factor: int) -> 
 def test_replicas_are_on_different_racks(racks: list[str | None]) -> None:
     for replicas in place(brokers(racks), 50, 3, 0, random.Random(2)):
         assert len({racks[node] for node in replicas}) == 3
+
+
+def test_a_machine_that_is_away_keeps_its_replica() -> None:
+    """Two replicas on one machine would be lost together."""
+    racks: list[str | None] = [*"aabbcc"]
+    placed = place(brokers(racks, frozenset({4, 5})), 50, 3, 0, random.Random(2))
+    assert all({racks[node] for node in replicas} == {"a", "b", "c"} for replicas in placed)
+    assert all(replicas[0] < 4 for replicas in placed), "a broker that serves leads"
+    assert Counter(replicas[2] for replicas in placed) == {4: 25, 5: 25}
+
+
+def test_the_workers_of_one_machine_hold_all_replicas() -> None:
+    placed = place(brokers(["a"] * 3, frozenset({2})), 10, 3, 0, random.Random(2))
+    assert all(set(replicas) == {0, 1, 2} for replicas in placed)
 
 
 def test_two_racks_and_three_replicas_use_both() -> None:

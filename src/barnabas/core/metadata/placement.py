@@ -16,7 +16,7 @@ def place(image: MetadataImage, count: int, replication_factor: int, first: int,
     """Replicas for ``count`` partitions: leaders go round the brokers, followers shift with every round.
 
     The replicas of a partition are on different racks as far as there are racks. Brokers that are fenced now get
-    followers where the others are too few: they join when they are back.
+    followers where the others, or their racks, are too few: they join when they are back.
     """
     usable = [broker for _, broker in sorted(image.brokers.items()) if not broker.is_cordoned]
     serving = [broker for broker in usable if broker.serves]
@@ -35,12 +35,25 @@ def place(image: MetadataImage, count: int, replication_factor: int, first: int,
     size = len(serving)
     start = random.randrange(0, size)
     spread = _Racks(serving, random).spread if len({broker.rack for broker in serving}) > 1 else _Row(serving).spread
+    away = _racks_away(usable, replication_factor)
     placed = []
     for number in range(first, first + count):
-        replicas = spread(start + number, number // size, min(replication_factor, size))
-        replicas += [fenced[(number + k) % len(fenced)] for k in range(replication_factor - size)]
-        placed.append(replicas)
+        elsewhere = [nodes[number % len(nodes)] for nodes in away]
+        replicas = spread(start + number, number // size, min(replication_factor - len(elsewhere), size))
+        left = [node for node in fenced if node not in elsewhere]
+        missing = replication_factor - len(replicas) - len(elsewhere)
+        placed.append([*replicas, *elsewhere, *(left[(number + k) % len(left)] for k in range(missing))])
     return placed
+
+
+def _racks_away(usable: list[BrokerImage], replication_factor: int) -> list[list[int]]:
+    """The brokers of racks that are fenced as a whole, as many racks as are needed for each replica to have its own."""
+    present = {broker.rack for broker in usable if broker.serves}
+    away: dict[str | None, list[int]] = {}
+    for broker in usable:
+        if broker.fenced and broker.rack not in present:
+            away.setdefault(broker.rack, []).append(broker.node_id)
+    return list(away.values())[: max(0, replication_factor - len(present))]
 
 
 class _Row:
