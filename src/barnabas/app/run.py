@@ -24,6 +24,7 @@ def run(
     memory: bool,
     on_started: Callable[[Server], None],
     on_ending: Callable[[str | None], None],
+    until_stdin_ends: bool = False,
 ) -> bool:
     """Serves until SIGTERM or SIGINT. Returns whether the stop was clean; raises StartError.
 
@@ -40,7 +41,7 @@ def run(
         walk.use(native=False)  # for the whole process, which is ours
     loop = new_event_loop(loaded.settings.event_loop)
     try:
-        return loop.run_until_complete(_serve(loop, loaded, memory, on_started, on_ending))
+        return loop.run_until_complete(_serve(loop, loaded, memory, on_started, on_ending, until_stdin_ends))
     finally:
         loop.close()
 
@@ -51,6 +52,7 @@ async def _serve(
     memory: bool,
     on_started: Callable[[Server], None],
     on_ending: Callable[[str | None], None],
+    until_stdin_ends: bool,
 ) -> bool:
     from barnabas.app.assembly import assemble  # noqa: PLC0415 -- after gc.disable()
     from barnabas.app.logs import LOAD_DELAY_S, Report  # noqa: PLC0415
@@ -67,6 +69,8 @@ async def _serve(
     server = assemble(loaded, loop=loop, memory=memory, report=report, on_failure=end)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end, None)
+    if until_stdin_ends:
+        _watch_stdin(loop, lambda: end(None))
     starting = asyncio.ensure_future(server.start())
     first_of: list[asyncio.Future[Any]] = [starting, ended]
     await asyncio.wait(first_of, return_when=asyncio.FIRST_COMPLETED)
@@ -88,3 +92,14 @@ async def _serve(
         server.abort()
         return False
     return await server.stop()
+
+
+def _watch_stdin(loop: asyncio.AbstractEventLoop, on_end: Callable[[], None]) -> None:
+    """Standard input is a pipe from the supervisor, which ends with it."""
+
+    def readable() -> None:
+        if not os.read(0, 4096):
+            loop.remove_reader(0)
+            on_end()
+
+    loop.add_reader(0, readable)

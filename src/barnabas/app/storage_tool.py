@@ -50,8 +50,9 @@ def plan(
     features: Sequence[str],
     release_version: str | None,
     has_choice: bool,
+    below: str | None = None,
 ) -> Plan:
-    """Raises StartError."""
+    """``below`` is the folder inside each data folder that the node has, where it shares them. Raises StartError."""
     settings = settings_loader.load(file=config).settings
     _check_uuid("--cluster-id", cluster_id)
     is_controller = "controller" in settings.process_roles
@@ -65,8 +66,7 @@ def plan(
     voters: VoterSet | None = None
     directory_id: Uuid | None = None
     if standalone:
-        directory_id = formatting.random_uuid(random.SystemRandom())
-        voters = VoterSet((VoterNode(Voter(settings.id, directory_id), (_own_endpoint(settings),)),))
+        voters, directory_id = sole_voter(settings)
     elif initial_controllers is not None:
         voters = _parse_voters(initial_controllers, _controller_listener(settings))
         own = voters.find(settings.id)
@@ -75,12 +75,18 @@ def plan(
         directory_id = Uuid(own.voter.directory_id)
     return Plan(
         settings=settings,
-        roots=[os.path.abspath(path) for path in settings.data_directories],
+        roots=[os.path.abspath(os.path.join(path, below or "")) for path in settings.data_directories],
         cluster_id=cluster_id,
         voters=voters,
         directory_id=directory_id,
         features=_features(features, release_version),
     )
+
+
+def sole_voter(settings: BrokerSettings) -> tuple[VoterSet, Uuid]:
+    """The voters of a cluster whose only controller is this node, and the id of its folder."""
+    directory_id = formatting.random_uuid(random.SystemRandom())
+    return VoterSet((VoterNode(Voter(settings.id, directory_id), (_own_endpoint(settings),)),)), directory_id
 
 
 def _check_uuid(what: str, text: str) -> Uuid:

@@ -21,6 +21,15 @@ Examples:
   barnabas serve --data /var/lib/barnabas --durable every append synced
   barnabas serve --set log.retention.hours=24 --set num.partitions=8
   barnabas serve --config server.properties         Kafka's own file
+  barnabas serve --config server.properties --workers 4
+                                                    four brokers, one per core
+
+Workers: with --workers N, worker i (0 to N-1) has the given settings, but node.id + i, each port + i, folders
+worker-i below the data folders, and the machine's name as broker.rack where that is not set. Worker 0 has the given
+process.roles, and the controller's listener with them; the others are brokers. Without
+controller.quorum.bootstrap.servers, worker 0 is the cluster's only controller and the others join it, on 127.0.0.1 at
+the first port + 10000 where listeners names no controller listener. A worker that dies starts again after 0.5 s, later
+after up to 30 s; five failures in a row within 10 s of a start stop all.
 """
 
 
@@ -77,8 +86,17 @@ def _corrected(text: str) -> str:
 )
 @click.option("--durable", is_flag=True, help="Sync every append before it is acknowledged.")
 @click.option("--memory", is_flag=True, help="Keep everything in memory; gone when the process ends.")
+@click.option("--workers", type=click.IntRange(1, 256), help="Run so many brokers, each a process; see below.")
+@click.option("--until-stdin-ends", is_flag=True, hidden=True, help="Stop when standard input ends: for workers.")
 def serve(
-    listen: str | None, data: str | None, config: str | None, given: list[tuple[str, str]], durable: bool, memory: bool
+    listen: str | None,
+    data: str | None,
+    config: str | None,
+    given: list[tuple[str, str]],
+    durable: bool,
+    memory: bool,
+    workers: int | None,
+    until_stdin_ends: bool,
 ) -> None:
     """Run a broker that Kafka clients connect to.
 
@@ -92,14 +110,34 @@ def serve(
         settings.append(("log.dirs", data))
     if durable:
         settings.append(("barnabas.durable", "true"))
+    if workers is not None and memory:
+        raise click.UsageError("--workers keep their data in folders: leave out --memory.")
     try:
-        sys.exit(_run(config, settings, memory=memory))
+        if workers is not None:
+            sys.exit(_supervise(config, settings, workers))
+        sys.exit(_run(config, settings, memory=memory, until_stdin_ends=until_stdin_ends))
     except StartError as problem:
         click.echo(f"barnabas: {problem}", err=True)
         sys.exit(2)
 
 
-def _run(config: str | None, given: list[tuple[str, str]], *, memory: bool) -> int:
+def _supervise(config: str | None, given: list[tuple[str, str]], count: int) -> int:
+    from barnabas.app import settings_loader, workers  # noqa: PLC0415 -- --help needs none of it
+    from barnabas.app.supervisor import Supervisor, command_of  # noqa: PLC0415
+
+    base = settings_loader.load(file=config, environment=os.environ, given=given).settings
+    for warning in workers.check_folders(base.data_directories, count):
+        _say(f"WARNING: {warning}", err=True)
+    planned = workers.plan_workers(config=config, environment=os.environ, given=given, count=count)
+    workers.format_workers(planned)
+    commands = [command_of(config, [*given, *worker.given]) for worker in planned]
+    code = Supervisor(commands, lambda line, is_error: _say(line, err=is_error)).run()
+    if code == 0:
+        _say("stopped cleanly")
+    return code
+
+
+def _run(config: str | None, given: list[tuple[str, str]], *, memory: bool, until_stdin_ends: bool) -> int:
     from barnabas.app.run import run  # noqa: PLC0415 -- --help needs none of it
 
     failures: list[str] = []
@@ -117,6 +155,7 @@ def _run(config: str | None, given: list[tuple[str, str]], *, memory: bool) -> i
         memory=memory,
         on_started=lambda server: _announce(server, memory=memory),
         on_ending=on_ending,
+        until_stdin_ends=until_stdin_ends,
     )
     if is_clean:
         _say("stopped cleanly")

@@ -61,6 +61,7 @@ def random_uuid() -> None:
 @click.option("-g", "--ignore-formatted", is_flag=True, help="Leave folders that are formatted already as they are.")
 @click.option("-f", "--feature", "features", multiple=True, metavar="NAME=LEVEL", help="The level of a feature.")
 @click.option("-r", "--release-version", metavar="VERSION", help="Kafka's release whose features a new cluster has.")
+@click.option("--workers", is_flag=True, help="The node is worker 0 of `serve --workers`: its folders are worker-0.")
 def format_folders(
     cluster_id: str,
     config: str,
@@ -70,6 +71,7 @@ def format_folders(
     ignore_formatted: bool,
     features: tuple[str, ...],
     release_version: str | None,
+    workers: bool,
 ) -> None:
     """Format the data folders of a node."""
     from barnabas.app import storage_tool  # noqa: PLC0415 -- keeps --help fast
@@ -86,6 +88,7 @@ def format_folders(
             features=features,
             release_version=release_version,
             has_choice=any(chosen),
+            below="worker-0" if workers else None,
         )
     )
     for line in _or_exit(lambda: storage_tool.carry_out(plan, ignore_formatted=ignore_formatted)):
