@@ -6,6 +6,7 @@
     controller 1                                             wait 9000           (milliseconds)
     activate                                                 timer elections     (fires it)
     expire       (the timer of sessions)                     bootstrap feature=1 …
+    refused 1    (nothing listens at broker 1's address)
     unregister 1                                             features [validate] [downgrade|unsafe] feature=1 …
     create [validate]                                        delete orders id:orders …
       orders [partitions=2] [replicas=1] [assign=1,2/2,1] [setting=value …]
@@ -35,7 +36,7 @@ from barnabas.core.decision import TimerFired
 from barnabas.core.metadata import records as framing
 from barnabas.core.metadata.features import KNOWN_RANGES
 from barnabas.core.metadata.image import BrokerImage, MetadataImage, PartitionImage
-from barnabas.core.metadata.machine import Activate, Bootstrap, MetadataMachine, MetadataPolicy
+from barnabas.core.metadata.machine import Activate, Bootstrap, BrokerRefused, MetadataMachine, MetadataPolicy
 from barnabas.core.metadata.snapshot import records_of
 from barnabas.model.broker_settings import all_broker_settings
 from barnabas.model.errors import ApiError, ErrorCode
@@ -168,6 +169,10 @@ class MetadataScenario:
     def _wait(self, words: list[str], _: list[str]) -> list[str]:
         self._now_ms += int(words[0])
         return [f"now={self._now_ms}"]
+
+    def _refused(self, words: list[str], _: list[str]) -> list[str]:
+        broker = self._machine.image.brokers[int(words[0])]
+        return self._decide(BrokerRefused(broker.node_id, broker.broker_epoch), lambda _: ["ok"])
 
     def _expire(self, _: list[str], __: list[str]) -> list[str]:
         return self._timer(["sessions"], [])

@@ -26,6 +26,7 @@ class PeerNetwork:
         self._limits = limits
         self._report = report
         self._peers: dict[tuple[Address, str], Peer] = {}
+        self.on_refused: Callable[[Address], None] = lambda _: None
 
     def send(
         self,
@@ -47,6 +48,7 @@ class PeerNetwork:
                 random=self._random,
                 limits=self._limits,
                 report=self._report,
+                on_refused=lambda: self.on_refused(address),
             )
         peer.send(request, timeout_ms, then, version=version)
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 from barnabas.core.metadata.image import MetadataImage
-from barnabas.core.metadata.machine import Activate, Bootstrap, MetadataMachine, MetadataPolicy
+from barnabas.core.metadata.machine import Activate, Bootstrap, BrokerRefused, MetadataMachine, MetadataPolicy
 from barnabas.model.errors import ApiError, ErrorCode
-from barnabas.model.ports import Clock, Random
+from barnabas.model.ports import Address, Clock, Random
 from barnabas.runtime.cluster_metadata import ClusterMetadata
 from barnabas.runtime.pipeline import Request
 from barnabas.runtime.raft_driver import RaftDriver
@@ -74,6 +74,12 @@ class Controller:
     def on_high_watermark(self) -> None:
         if self._shard is not None:
             self._shard.advance()
+
+    def on_refused(self, address: Address) -> None:
+        """Nothing listens at that address, where a broker may have registered."""
+        for broker in self.committed.brokers.values() if self._shard is not None else ():
+            if any((endpoint.host, endpoint.port) == address for endpoint in broker.endpoints):
+                self.submit(BrokerRefused(broker.node_id, broker.broker_epoch), lambda _: None)
 
     def submit(self, request: object, then: Then) -> None:
         if self._shard is None:

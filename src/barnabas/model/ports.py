@@ -163,6 +163,9 @@ class Address(NamedTuple):
 class Network(Protocol):
     """Requests to other nodes by address. Callbacks come on the loop, never from within ``send``."""
 
+    on_refused: Callable[[Address], None]
+    """Called when a connection is refused: the host is up, and nothing listens there."""
+
     def send(
         self,
         address: Address,

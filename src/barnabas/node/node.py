@@ -234,6 +234,7 @@ class Node:
             report=self._report,
         )
         controller.driver = self.driver
+        self._network.on_refused = controller.on_refused
         self.controller_pipeline = Pipeline(controller_apis.table(controller), self._clock, report=self._report)
         return LocalPeer(
             self.controller_pipeline,

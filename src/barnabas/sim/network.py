@@ -205,8 +205,16 @@ class _Call:
 class _Peer:
     """One connection to one address, for one lane; made anew when it is lost."""
 
-    def __init__(self, address: Address, clock: NodeClock, connect: Connect, client_id: str) -> None:
+    def __init__(
+        self,
+        address: Address,
+        clock: NodeClock,
+        connect: Connect,
+        client_id: str,
+        on_refused: Callable[[Address], None],
+    ) -> None:
         self._address = address
+        self._on_refused = on_refused
         self._clock = clock
         self._connect = connect
         self._client_id = client_id
@@ -221,7 +229,7 @@ class _Peer:
         if self._connection is None:
             self._connection = self._open()
         if self._connection is None:
-            self._clock.run(1.0, lambda: call.finish(self._lost("connection refused")))
+            self._clock.run(1.0, lambda: self._refused(call))
             return
         self._calls.append(call)
         call.timer = self._clock.call_at(
@@ -229,6 +237,10 @@ class _Peer:
         )
         chunks = header.frame_request(request, chosen, call.correlation_id, self._client_id)
         self._connection.send(b"".join(chunks))  # type: ignore[arg-type]
+
+    def _refused(self, call: _Call) -> None:
+        self._on_refused(self._address)
+        call.finish(self._lost("connection refused"))
 
     def _open(self) -> Connection | None:
         made: list[Connection] = []
@@ -280,6 +292,10 @@ class NodeNetwork:
         self._connect = connect
         self._client_id = client_id
         self._peers: dict[tuple[Address, str], _Peer] = {}
+        self.on_refused: Callable[[Address], None] = lambda _: None
+
+    def _refused(self, address: Address) -> None:
+        self.on_refused(address)
 
     def send(
         self,
@@ -293,5 +309,7 @@ class NodeNetwork:
     ) -> None:
         peer = self._peers.get((address, lane))
         if peer is None:
-            peer = self._peers[address, lane] = _Peer(address, self._clock, self._connect, self._client_id)
+            peer = self._peers[address, lane] = _Peer(
+                address, self._clock, self._connect, self._client_id, self._refused
+            )
         peer.send(request, timeout_ms, then, version)

@@ -57,7 +57,7 @@ from barnabas.wire.api.update_features import UpdateFeaturesRequest
 from barnabas.wire.schema import Message
 from barnabas.wire.stored import metadata_control
 
-__all__ = ["PRODUCER_ID_BLOCK", "Activate", "Bootstrap", "MetadataMachine", "MetadataPolicy"]
+__all__ = ["PRODUCER_ID_BLOCK", "Activate", "Bootstrap", "BrokerRefused", "MetadataMachine", "MetadataPolicy"]
 
 PRODUCER_ID_BLOCK = 1000
 
@@ -73,6 +73,13 @@ class Activate(Struct, frozen=True):
 
     Every unfenced broker gets a fresh session, and what a former controller left half-done is taken up.
     """
+
+
+class BrokerRefused(Struct, frozen=True):
+    """Submitted by the runtime when nothing listens where a broker has registered."""
+
+    broker_id: int
+    broker_epoch: int
 
 
 class MetadataMachine:
@@ -142,6 +149,13 @@ class MetadataMachine:
 
     def _heartbeat(self, request: BrokerHeartbeatRequest, now_ms: int) -> Outcome:
         return self._brokers.heartbeat(self.image, self.index, request, now_ms)
+
+    def _refused(self, request: BrokerRefused, now_ms: int) -> Outcome:
+        broker = self.image.brokers.get(request.broker_id)
+        if broker is None or broker.fenced or broker.broker_epoch != request.broker_epoch:
+            return [], None
+        self._sessions.refuse(broker.node_id, now_ms)
+        return self._brokers.expire(self.image, self.index, now_ms)
 
     def _unregister(self, request: UnregisterBrokerRequest, _: int) -> Outcome:
         return self._brokers.unregister(self.image, self.index, request)
@@ -218,6 +232,7 @@ class MetadataMachine:
         Activate: _activate,
         TimerFired: _timer_fired,
         Bootstrap: _bootstrap,
+        BrokerRefused: _refused,
         BrokerRegistrationRequest: _register,
         ControllerRegistrationRequest: _register_controller,
         BrokerHeartbeatRequest: _heartbeat,

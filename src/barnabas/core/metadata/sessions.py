@@ -10,6 +10,8 @@ from barnabas.core.metadata.image import BrokerImage, MetadataImage
 from barnabas.core.metadata.policy import MetadataPolicy
 
 TIMER = "sessions"
+REFUSED_MS = 100
+"""Refused connections over this time, and nothing heard meanwhile, end a session: the broker's process is gone."""
 
 
 class Sessions:
@@ -24,6 +26,8 @@ class Sessions:
         """Brokers that this controller has heard of itself."""
         self._offsets: dict[int, int] = {}
         """Broker -> the last metadata offset that it has applied."""
+        self._refused_ms: dict[int, int] = {}
+        """Broker -> when a connection to it was first refused since it was last heard of."""
         self._shutdown_offsets: dict[int, int] = {}
         """Broker that shuts down -> the metadata offset at which it led nothing more."""
 
@@ -32,6 +36,7 @@ class Sessions:
         self._deadlines.clear()
         self._heard.clear()
         self._offsets.clear()
+        self._refused_ms.clear()
         self._shutdown_offsets.clear()
         self._begin_missing(image, now_ms)
 
@@ -44,10 +49,21 @@ class Sessions:
         self._deadlines[node_id] = now_ms + self._policy.broker_session_timeout_ms
         self._heard.add(node_id)
         self._offsets[node_id] = metadata_offset
+        self._refused_ms.pop(node_id, None)
+
+    def refuse(self, node_id: int, now_ms: int) -> None:
+        """A connection to the broker was refused: its host is up, and nothing listens there.
+
+        A broker that is cut off or paused does not refuse. One that has just been unfenced may not listen yet.
+        """
+        first_ms = self._refused_ms.setdefault(node_id, now_ms)
+        if now_ms - first_ms >= REFUSED_MS and node_id != self._policy.node_id:
+            self._deadlines[node_id] = now_ms
 
     def forget(self, node_id: int) -> None:
         self._deadlines.pop(node_id, None)
         self._offsets.pop(node_id, None)
+        self._refused_ms.pop(node_id, None)
         self._shutdown_offsets.pop(node_id, None)
         self._heard.discard(node_id)
 
