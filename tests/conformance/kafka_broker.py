@@ -17,7 +17,14 @@ from pathlib import Path
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from barnabas.client.wire import Client
 from barnabas.testing import EmbeddedCluster
+from barnabas.wire.api.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from bench.systems import answers, free_port, libraries, unavailable
 
 KAFKA_ID = 4
@@ -88,6 +95,7 @@ class Check:
         wait("Kafka leads some partitions", lambda: KAFKA_ID in self._leaders())
         self._produce()
         wait("every replica is in sync", lambda: self._in_sync(4))
+        self._follow_a_log_that_begins_later()
         self.kafka.kill()
         self._produce()
         wait("others lead in place of Kafka", lambda: KAFKA_ID not in self._leaders())
@@ -99,6 +107,25 @@ class Check:
         self.cluster.restart(ours)
         wait("our replicas are in sync again", lambda: self._in_sync(4))
         wait("each message is there once", lambda: self._read() == sorted(range(self._acknowledged)))
+
+    def _follow_a_log_that_begins_later(self) -> None:
+        """Our replica is added to a partition of Kafka's whose first records are deleted."""
+        name = "begun"
+        self.admin.create_topics([NewTopic(name, replica_assignment=[[KAFKA_ID]], num_partitions=1)])[name].result(30)
+        for number in range(100):
+            self._producer.produce(name, b"%d" % number)
+        wait("Kafka leads alone", lambda: self._producer.flush(60) == 0)
+        place = TopicPartition(name, 0, 60)
+        self.admin.delete_records([place])[place].result(30)
+        partition = ReassignablePartition(partition_index=0, replicas=[KAFKA_ID, 1])
+        request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=name, partitions=[partition])])
+        with Client(self.cluster.bootstrap_servers) as client:
+            answer = client.call(request, AlterPartitionReassignmentsResponse)
+        assert not answer.error_code, answer
+        wait("our replica follows from where Kafka's log begins", lambda: self._replicas_in_sync(name) == {KAFKA_ID, 1})
+
+    def _replicas_in_sync(self, topic: str) -> set[int]:
+        return set(self.admin.list_topics(topic, timeout=10).topics[topic].partitions[0].isrs)
 
     def _leaders(self) -> set[int]:
         topic = self.admin.list_topics(TOPIC, timeout=10).topics[TOPIC]

@@ -15,6 +15,7 @@ pipelined request brought them already) are discarded.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
@@ -32,14 +33,18 @@ from barnabas.wire.api.fetch import (
     PartitionData,
     ReplicaState,
 )
+from barnabas.wire.api.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from barnabas.wire.schema import Message
 
 Key = tuple[bytes, int]
 """(topic id, partition)."""
 
-Send = Callable[[FetchRequest, int, Callable[[Any], None]], None]
+Send = Callable[[Message, int, Callable[[Any], None]], None]
 """Sends to the leader; as ``Network.send``."""
 
 MAX_IN_FLIGHT = 2
+EARLIEST_LOCAL = -4
+"""The timestamp that asks ListOffsets where the leader's log begins."""
 MAX_EPOCH = (1 << 31) - 1
 SESSION_ERRORS = frozenset(
     {
@@ -276,6 +281,9 @@ class ReplicaFetcher:
         except ApiError as problem:
             if problem.code in METADATA_ERRORS:
                 self._back_off(key, following, self._settings.retry_ms)
+            elif problem.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+                self._back_off(key, following, self._settings.backoff_ms)
+                self._ask_start(key, following)
             else:
                 self._report("a partition cannot be replicated", partition=str(partition.name), reason=str(problem))
                 self._back_off(key, following, self._settings.backoff_ms)
@@ -313,6 +321,22 @@ class ReplicaFetcher:
             records = data.records
             batches = records if isinstance(records, memoryview | bytes) else b""
             partition.replicate(batches, data.high_watermark, data.log_start_offset)
+
+    def _ask_start(self, key: Key, following: _Following) -> None:
+        """A Kafka leader does not say with the error where its log begins."""
+        partition = following.partition
+        wanted = ListOffsetsPartition(partition.name.partition, partition.leader_epoch, EARLIEST_LOCAL)
+        request = ListOffsetsRequest(self._node_id, topics=[ListOffsetsTopic(partition.name.topic, [wanted])])
+
+        def answered(answer: Any) -> None:
+            if isinstance(answer, ApiError) or self._following.get(key) is not following:
+                return
+            found = answer.topics[0].partitions[0]
+            if not found.error_code and found.offset > partition.log_end_offset:
+                with suppress(ApiError):  # the next fetch says it again
+                    partition.start_anew_at(found.offset)
+
+        self._send_request(request, self._settings.timeout_ms, answered)
 
     def _back_off(self, key: Key, following: _Following, delay_ms: int) -> None:
         following.not_before_ms = self._clock.monotonic_ms() + delay_ms

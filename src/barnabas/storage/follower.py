@@ -8,7 +8,16 @@ from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.model.settings import INT_MAX
 from barnabas.storage.producer_state import ProducerState
 from barnabas.storage.transaction_index import AbortedTransaction
-from barnabas.wire.batch import BatchHeader, Buffer, CorruptBatch, UnsupportedMagic, check_crc, iterate
+from barnabas.wire.batch import (
+    HEADER_SIZE,
+    BatchHeader,
+    Buffer,
+    CorruptBatch,
+    UnsupportedMagic,
+    check_crc,
+    iterate,
+    read_header,
+)
 from barnabas.wire.records import ControlType, decode_batch, read_control_type, read_coordinator_epoch
 
 if TYPE_CHECKING:
@@ -17,10 +26,27 @@ if TYPE_CHECKING:
 
 def append_batches(log: Log, batches: memoryview, now_ms: int) -> None:
     """Neighbouring batches go to the disk in one write, unless a segment ends between them."""
-    found = _check(batches, log.log_end_offset)
+    start_offset = _start_of_empty(log, batches)
+    found = _check(batches, log.log_end_offset if start_offset is None else start_offset)
+    if start_offset is not None and found:
+        log.truncate_fully_and_start_at(start_offset)
     index = 0
     while index < len(found):
         index = _append_run(log, batches, found, index, now_ms)
+
+
+def _start_of_empty(log: Log, batches: memoryview) -> int | None:
+    """Where an empty log has to begin instead, if it begins in the middle of the leader's first batch.
+
+    DeleteRecords may have moved the leader's log start into a batch, which is replicated whole.
+    """
+    if log.log_start_offset < log.log_end_offset or len(batches) < HEADER_SIZE:
+        return None
+    try:
+        first = read_header(batches, 0)
+    except (CorruptBatch, UnsupportedMagic):
+        return None
+    return first.base_offset if first.base_offset < log.log_end_offset <= first.last_offset else None
 
 
 def _check(batches: memoryview, log_end_offset: int) -> list[tuple[int, BatchHeader]]:

@@ -273,3 +273,23 @@ def test_a_follower_rolls_between_batches():
     assert len(log.segments) > 2
     assert all(segment.size <= 1000 for segment in log.segments)
     assert offsets(log) == list(range(40))
+
+
+def test_a_follower_takes_the_batch_in_whose_middle_the_leaders_log_begins():
+    log = new_log()
+    log.truncate_fully_and_start_at(60)
+    assert log.append_as_follower(memoryview(batch(100, base_offset=0) + batch(base_offset=100))) == 101
+    assert log.log_start_offset == 0
+    log.delete_records_before(60)
+    assert (log.log_start_offset, log.log_end_offset) == (60, 101)
+    with pytest.raises(ApiError):
+        log.append_as_follower(memoryview(batch(base_offset=50)))
+
+
+@pytest.mark.parametrize("base_offset", [0, 50])
+def test_a_batch_before_the_start_of_an_empty_log_is_refused(base_offset: int):
+    log = new_log()
+    log.truncate_fully_and_start_at(60)
+    with pytest.raises(ApiError):
+        log.append_as_follower(memoryview(batch(10, base_offset=base_offset)))
+    assert (log.log_start_offset, log.log_end_offset) == (60, 60)

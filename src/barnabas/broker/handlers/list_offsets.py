@@ -68,8 +68,8 @@ def _look_up(
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     partition.check_leader(wanted.current_leader_epoch)
     end = partition.visible_end(committed_only=request.isolation_level == READ_COMMITTED)
-    if request.replica_id == DEBUGGING_CONSUMER:
-        end = partition.log_end_offset
+    if request.replica_id == DEBUGGING_CONSUMER or request.replica_id >= 0:
+        end = partition.log_end_offset  # followers see all of it
     elif wanted.timestamp not in STARTS and partition.high_watermark < partition.leader_epoch_start_offset:
         # A new leader whose high watermark lags would answer with an offset that lies before one given earlier.
         old = exchange.version < FIRST_WITH_OFFSET_NOT_AVAILABLE
