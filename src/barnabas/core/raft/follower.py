@@ -52,7 +52,7 @@ class Following:
 
     def advance_unattached(self, state: Unattached) -> None:
         quorum = self._quorum
-        if not quorum.is_voter:
+        if not quorum.may_stand:
             state.deadline_ms = None
         elif state.deadline_ms is None:
             state.deadline_ms = quorum.now_ms + quorum.random_election_timeout_ms()
@@ -94,7 +94,7 @@ class Following:
     def advance(self, state: Follower) -> None:
         quorum = self._quorum
         if quorum.now_ms >= state.fetch_deadline_ms:
-            if quorum.is_voter:
+            if quorum.may_stand:
                 quorum.to_prospective()
                 return
             quorum.leader_failures += 1

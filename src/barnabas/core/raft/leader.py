@@ -46,7 +46,7 @@ class Leadership:
         voters = quorum.voters
         quorum.to_leader([voter for voter in voters if voter.node_id in granted])
         own = VoterNode(quorum.me, quorum.identity.endpoints)
-        is_stale = voters.find(quorum.me.node_id) != own
+        is_stale = quorum.is_voter and voters.find(quorum.me.node_id) != own
         is_unwritten = quorum.history.latest_offset == FROM_BOOTSTRAP
         change = LeaderChangeMessage(
             leader_id=quorum.me.node_id,

@@ -90,6 +90,18 @@ class Quorum:
         return self.identity.can_vote and self.voters.contains(self.me)
 
     @property
+    def may_stand(self) -> bool:
+        """A voter, or one that the latest set leaves out and whose removal is not known to be committed.
+
+        Such a node may be the only one that has the record of its removal beside voters whose logs are shorter: they
+        get no vote of it, and it has to be elected to commit the record (Raft dissertation, section 4.2.2).
+        """
+        if self.is_voter:
+            return True
+        is_pending = self.history.latest_offset >= self.high_watermark
+        return is_pending and self.identity.can_vote and self.history.previous.contains(self.me)
+
+    @property
     def is_only_voter(self) -> bool:
         return self.is_voter and len(self.voters) == 1
 
@@ -196,7 +208,7 @@ class Quorum:
         self.state.deadline_ms = self.now_ms + self.random_election_timeout_ms()
 
     def to_candidate(self, attempts: int) -> None:
-        invariant(self.is_voter, "only voters stand for election")
+        invariant(self.may_stand, "only voters stand for election")
         invariant(not isinstance(self.state, Leading), "a leader does not stand for election")
         self._leave(self.raft_epoch + 1)
         self.voted = self.me
@@ -246,7 +258,7 @@ class Quorum:
         self.effects.append(LeadershipEnds(self.raft_epoch))
 
     def _election_deadline(self) -> int | None:
-        return self.now_ms + self.random_election_timeout_ms() if self.is_voter else None
+        return self.now_ms + self.random_election_timeout_ms() if self.may_stand else None
 
     # What others say about the leader
 

@@ -65,7 +65,7 @@ class Tally(Struct):
     @classmethod
     def of(cls, voters: VoterSet, me: Voter, now_ms: int, *, attempts: int) -> Self:
         asked: dict[int, int | None] = {node.voter.node_id: now_ms for node in voters.others(me)}
-        return cls(voters, asked, attempts, {me.node_id})
+        return cls(voters, asked, attempts, {me.node_id} if voters.contains(me) else set())
 
     @property
     def is_won(self) -> bool:

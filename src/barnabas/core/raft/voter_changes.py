@@ -169,8 +169,10 @@ class VoterChanges:
             state.change.offset = voters[-1][0]
 
     def advance(self, state: Leading) -> None:
-        change = state.change
+        change, quorum = state.change, self._quorum
         if change is None:
+            if not quorum.is_voter and state.has_begun and quorum.history.latest_offset < quorum.high_watermark:
+                self._leadership.resign(state)  # elected to commit its own removal
             return
         if change.offset is not None and self._quorum.high_watermark > change.offset:
             self._end(ErrorCode.NONE)

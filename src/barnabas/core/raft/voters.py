@@ -100,6 +100,11 @@ class VoterHistory:
     def latest_offset(self) -> int:
         return self._entries[-1][0] if self._entries else FROM_BOOTSTRAP
 
+    @property
+    def previous(self) -> VoterSet:
+        """The set that the latest replaced; empty where it is not known any more."""
+        return self._entries[-2][1] if len(self._entries) > 1 else VoterSet()
+
     def before(self, offset: int) -> VoterSet:
         """The set in force for a reader that has applied the log up to ``offset``, for its snapshot."""
         found = [voters for at, voters in self._entries if at < offset]
