@@ -113,13 +113,18 @@ class BrokerLifecycle:
             problem = _problem_of(answer)
             if problem is None:
                 then(answer)
-            elif problem.code in RETRIABLE:
+            elif self._may_pass(problem):
                 self._report_waiting(problem)
                 self._clock.call_at(self._clock.monotonic_ms() + RETRY_MS, lambda: self.ask(phase, request, then))
             else:
                 self._refused(request, problem)
 
         self._link.send(request, REQUEST_TIMEOUT_MS, answered, retry=False)
+
+    def _may_pass(self, problem: ApiError) -> bool:
+        """The disk of another node may be full for a while; where it is this node's own, a start says so."""
+        is_elsewhere = problem.code is ErrorCode.KAFKA_STORAGE_ERROR and not self._link.is_own
+        return problem.code in RETRIABLE or is_elsewhere
 
     def _refused(self, request: Message, problem: ApiError) -> None:
         reason = PROBLEMS.get(problem.code)

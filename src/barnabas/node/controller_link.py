@@ -70,6 +70,11 @@ class ControllerLink:
 
         attempt()
 
+    @property
+    def is_own(self) -> bool:
+        """Whether the active controller is in this node."""
+        return self._where()[0] == self._node_id
+
     def close(self) -> None:
         self._is_closed = True
         if self._own is not None:
