@@ -60,6 +60,8 @@ class World(Protocol):
     scheduler: Scheduler
     history: History
     nodes: dict[int, SimNode]
+    pace: float
+    """How many times longer than usual clients rest between two requests."""
 
 
 Then = Callable[[Any], None]
@@ -90,7 +92,7 @@ class Client(ABC):
         self._connections: dict[int, Connection] = {}
         self._call: _Call | None = None
         self._correlation_id = 0
-        self._bootstrap = 0
+        self._bootstrap = rng.randrange(0, len(world.nodes))
 
     def start(self) -> None:
         self.later(self.run)
@@ -100,7 +102,7 @@ class Client(ABC):
         """What the client does first."""
 
     def later(self, callback: Callable[[], None], span: tuple[float, float] = PAUSE_MS) -> None:
-        self.world.scheduler.after(self.random.uniform(*span), callback)
+        self.world.scheduler.after(self.random.uniform(*span) * self.world.pace, callback)
 
     def call(self, request: Message, version: int, then: Then, node_id: int | None = None) -> None:
         """``then`` gets the response, or None: nobody knows then whether it was carried out. Any node by default."""

@@ -68,6 +68,7 @@ class SimNode:
         trace: Callable[[str], None],
         links: Links,
         peers: dict[str, SimNode],
+        clock_rate: float = 1.0,
     ) -> None:
         """``peers`` are all nodes of the cluster by host, this one among them."""
         self.node_id = node_id
@@ -79,13 +80,18 @@ class SimNode:
         self.is_serving = False
         self.wall_offset_ms = 0
         self.starts = 0
+        self.sync_factor = 1.0
+        """How many times longer than usual a sync takes."""
+        self.cluster_id, self.directory_id = "", b""
+        """Of a formatted disk."""
+        self._clock_rate = clock_rate
         self.reports: list[str] = []
         self._scheduler = scheduler
         self._settings = settings
         self._trace = trace
         self._links = links
         self._peers = peers
-        self._clock = NodeClock(scheduler)
+        self._clock = NodeClock(scheduler, clock_rate)
         self._connections: list[Connection] = []
         self._outgoing: list[Connection] = []
 
@@ -93,7 +99,7 @@ class SimNode:
 
     def start(self) -> None:
         self.starts += 1
-        clock = self._clock = NodeClock(self._scheduler)
+        clock = self._clock = NodeClock(self._scheduler, self._clock_rate)
         clock.wall_offset_ms = self.wall_offset_ms
         self.disk.is_slow = False  # a start waits for the disk
         node = self.node = Node(
@@ -183,10 +189,18 @@ class SimNode:
     # The disk
 
     def _sync_later(self) -> None:
-        self._clock.run(self.random.uniform(*SYNC_MS), self._sync_one)
+        self._clock.run(self.random.uniform(*SYNC_MS) * self.sync_factor, self._sync_one)
 
     def _sync_one(self) -> None:
         self.disk.release_one()
+
+    def slow_down(self, factor: float) -> None:
+        self._trace(f"the disk of node {self.node_id} takes {factor:.0f} times as long to sync")
+        self.sync_factor = factor
+
+    def heal(self) -> None:
+        self.disk.heal()
+        self.sync_factor = 1.0
 
     # The network
 

@@ -171,6 +171,8 @@ class SimDisk:
         self._durable_folders: set[str] = {"", "/"}
         self._entries: list[_Entry] = []
         self._waiting: list[Callable[[], None]] = []
+        self._stuck_path: str | None = None
+        self._stuck: list[Callable[[], None]] = []
         self._named: dict[str, weakref.WeakSet[SimFile]] = {}  # follow renamings
         self._locked: set[str] = set()
 
@@ -187,8 +189,15 @@ class SimDisk:
         """The next operation of this name fails."""
         self._next_of[operation] = fault
 
+    def stick(self, path: str) -> None:
+        """Syncs of files whose path contains this do not end until ``heal``."""
+        self._stuck_path = path
+
     def heal(self) -> None:
-        """Faults that are planned and have not happened yet do not happen."""
+        """Faults that are planned and have not happened yet do not happen; syncs that are stuck go on."""
+        stuck, self._stuck, self._stuck_path = self._stuck, [], None
+        for sync in stuck:
+            self._wait(sync)
         self._plan.clear()
         self._next_of.clear()
 
@@ -228,6 +237,7 @@ class SimDisk:
     def kill(self) -> None:
         """The process dies and the machine does not: what was written is there, syncs that wait never happen."""
         self._waiting.clear()
+        self._stuck.clear()
         self._plan.clear()
         self._next_of.clear()
         self._locked.clear()
@@ -372,12 +382,12 @@ class SimDisk:
             work = file.begin_sync()
         except DiskError as error:
             work = partial(_fail, error)
-        self._later(work, then)
+        self._later(work, then, file.path)
 
     def sync_names(self, path: str, then: Callable[[DiskError | None], None]) -> None:
-        self._later(lambda: self.sync_directory(path), then)
+        self._later(lambda: self.sync_directory(path), then, path)
 
-    def _later(self, work: Callable[[], None], then: Callable[[DiskError | None], None]) -> None:
+    def _later(self, work: Callable[[], None], then: Callable[[DiskError | None], None], path: str) -> None:
         def run() -> None:
             try:
                 work()
@@ -386,7 +396,13 @@ class SimDisk:
             else:
                 then(None)
 
-        self._waiting.append(run)
+        if self._stuck_path is not None and self._stuck_path in path:
+            self._stuck.append(run)
+        else:
+            self._wait(run)
+
+    def _wait(self, sync: Callable[[], None]) -> None:
+        self._waiting.append(sync)
         if not self.is_slow:
             self.release()
         elif self.on_waiting is not None:

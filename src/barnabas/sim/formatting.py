@@ -22,6 +22,7 @@ def format_all(nodes: list[SimNode], rng: random.Random) -> None:
         )
     )
     for node in nodes:
+        node.cluster_id, node.directory_id = cluster_id, directories[node.node_id]
         node.disk.make_directory(DATA)
         formatting.format_folder(
             node.disk,

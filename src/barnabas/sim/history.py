@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+
+SHOWN = 3
+"""Values on each side of a fault in a message."""
 
 
 class Violation(AssertionError):
@@ -18,6 +21,9 @@ class History:
         self._seen: dict[tuple[str, int], dict[int, bytes]] = {}
         self._committed: dict[tuple[str, str, int], int] = {}
         self._owners: dict[tuple[str, int, str, int], str] = {}
+        self.last_acknowledged: dict[tuple[str, int], int] = {}
+        """Topic and partition -> the highest acknowledged offset."""
+        self.on_acknowledged: Callable[[str, int, int], None] = lambda *_: None
         self.commits = 0
         self.reads = 0
 
@@ -28,6 +34,9 @@ class History:
         if before != value:
             raise Violation(f"{topic}-{partition} acknowledged {before!r} and {value!r} at offset {offset}")
         self._compare(topic, partition, offset, value)
+        place = topic, partition
+        self.last_acknowledged[place] = max(offset, self.last_acknowledged.get(place, -1))
+        self.on_acknowledged(topic, partition, offset)
 
     def see(self, topic: str, partition: int, offset: int, value: bytes) -> None:
         """A consumer has read it."""
@@ -76,6 +85,17 @@ class History:
             if (sent_topic, sent_partition) != (topic, partition):
                 continue
             own = [value for value in in_log if value.startswith(producer.encode() + b"/")]
-            expected = [value for value in sent if value in set(own)]
+            present = set(own)
+            expected = [value for value in sent if value in present]
             if own != expected:
-                raise Violation(f"{topic}-{partition} holds records of {producer} twice or out of order: {own}")
+                excerpt = around_difference(own, expected)
+                raise Violation(f"{topic}-{partition} holds records of {producer} twice or out of order: {excerpt}")
+
+
+def around_difference(found: list[bytes], expected: list[bytes]) -> str:
+    """A few values on both sides of the first that differs."""
+    pairs = zip(found, expected, strict=False)
+    at = next((index for index, (one, other) in enumerate(pairs) if one != other), min(len(found), len(expected)))
+    start, end = max(0, at - SHOWN), at + SHOWN + 1
+    texts = [" ".join(value.decode() for value in values[start:end]) for values in (found, expected)]
+    return f"from position {start} on there is … {texts[0]} … instead of … {texts[1]} …"

@@ -1,4 +1,7 @@
-"""Planted bugs, patched in: a simulator that does not find them proves nothing when it finds nothing."""
+"""Planted bugs, patched in: a simulator that does not find them proves nothing when it finds nothing.
+
+Those of a single node are here, those that need several in ``cluster_mutants``.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from barnabas.runtime import flush
 from barnabas.runtime.group_log import PartitionJournal
 from barnabas.runtime.partition import Partition
 from barnabas.runtime.raft_driver import RaftDriver
+from barnabas.sim.cluster_mutants import CLUSTER_MUTANTS
 from barnabas.storage import checkpoints, loader, scan
 from barnabas.storage.log import Log
 from barnabas.storage.producer_snapshot import Snapshots
@@ -52,7 +56,7 @@ _scan_segment = scan.scan_segment
 
 MUTANTS: dict[str, list[Patch]] = {
     "acknowledged before the sync": [(Partition, "_gate", _advance_at_once)],
-    "high watermark off by one": [(Partition, "when_committed", _acknowledge_one_early)],
+    "high watermark off by one": [(Partition, "when_acknowledged", _acknowledge_one_early)],
     "metadata committed without a sync": [(RaftDriver, "_sync", _commit_without_sync)],
     "group replies do not wait for the high watermark": [
         (PartitionJournal, "high_watermark", property(lambda journal: journal.log_end_offset))
@@ -68,9 +72,6 @@ MUTANTS: dict[str, list[Patch]] = {
     "names of new files not synced": [(flush._Flush, "_sync_folder", _finish_without_names)],
     "append returns before the write": [(Log, "write", lambda *_: None)],
 }
-
-CLUSTER_MUTANTS: dict[str, list[Patch]] = {}
-"""Found by clusters of three."""
 
 
 @contextmanager

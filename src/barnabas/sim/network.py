@@ -1,8 +1,10 @@
-"""Connections of simulated clients and nodes: encoded frames, latency, cut links, disconnects at any moment.
+"""Connections of simulated clients and nodes: encoded frames, latency, cut and bad links, disconnects at any moment.
 
 The server side behaves like ``net.connection``: replies leave in the order of the requests, and a parked request other
 than Produce stops those behind it. Frames of one connection arrive in order. A link that is cut, in one direction or
-both, holds frames back; they arrive when it heals, unless the connection has been given up by then.
+both, holds frames back; they arrive when it heals, unless the connection has been given up by then. A bad link delays
+frames and breaks connections in the middle of a frame: half a frame is none, so the receiver sees only the end.
+Schedules hold back the requests or the responses of one API; what follows on the same connection waits behind them.
 """
 
 from __future__ import annotations
@@ -10,7 +12,9 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from contextlib import suppress
+from functools import cache
+from typing import Any, NamedTuple
 
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.model.ports import Address
@@ -25,20 +29,79 @@ HELD_MS = 20.0
 """Between two looks whether a cut link has healed."""
 
 
+class Weather(NamedTuple):
+    """Of a bad link."""
+
+    break_chance: float
+    """That a frame breaks its connection half-way."""
+    delay_ms: float
+    """At most, beside the latency."""
+
+
+class Hold(NamedTuple):
+    """Frames that a schedule holds back; None stands for any host."""
+
+    api_key: int
+    sender: str | None
+    receiver: str | None
+    is_response: bool = False
+    listener: str | None = None
+
+
 class Links:
     """Which hosts cannot reach which. A host is a node's name, or a client's."""
 
     def __init__(self) -> None:
         self._cut: set[tuple[str, str]] = set()
+        self._weather: dict[tuple[str, str], Weather] = {}
+        self._holds: list[Hold] = []
 
     def cut(self, sender: str, receiver: str) -> None:
         self._cut.add((sender, receiver))
 
+    def worsen(self, sender: str, receiver: str, weather: Weather) -> None:
+        self._weather[sender, receiver] = weather
+
     def heal(self) -> None:
         self._cut.clear()
+        self._weather.clear()
+        self._holds.clear()
+
+    def mend(self, sender: str, receiver: str) -> None:
+        self._cut.discard((sender, receiver))
+
+    def hold(self, hold: Hold) -> None:
+        self._holds.append(hold)
+
+    def release(self, hold: Hold) -> None:
+        if hold in self._holds:
+            self._holds.remove(hold)
+
+    def weather(self, sender: str, receiver: str) -> Weather | None:
+        return self._weather.get((sender, receiver)) if self._weather else None
 
     def is_cut(self, sender: str, receiver: str) -> bool:
         return (sender, receiver) in self._cut
+
+    def holds(self, sender: str, receiver: str, api_key: int, listener: str, *, is_response: bool) -> bool:
+        return any(
+            hold.api_key == api_key
+            and hold.listener in (None, listener)
+            and hold.is_response == is_response
+            and hold.sender in (None, sender)
+            and hold.receiver in (None, receiver)
+            for hold in self._holds
+        )
+
+
+def key_of(frame: bytes | bytearray) -> int:
+    """The API key of a request."""
+    return frame[4] << 8 | frame[5]
+
+
+@cache
+def _latest_version(message: type[Message]) -> int:
+    return versions_of(message).last
 
 
 class _Ready:
@@ -76,6 +139,8 @@ class Connection:
         self.is_open = True
         self.client_host = client_host
         self._server_host = server_host
+        self._listener = listener
+        self._was_held = False
         self._links = links
         self._scheduler = scheduler
         self._random = rng
@@ -85,15 +150,23 @@ class Connection:
         self._session = pipeline.open(self, listener, client_host)
         self._received: deque[bytes] = deque()
         self._in_flight: deque[Exchange] = deque()
+        self._keys: deque[int] = deque()
+        """The API keys of the requests in flight."""
         self._stopped_by: Exchange | None = None
         self._is_handling = False
         self._client_gets_at_ms = 0.0
         self._server_gets_at_ms = 0.0
         self._to_server: deque[bytes] = deque()
-        self._to_client: deque[bytes] = deque()
+        self._to_client: deque[tuple[int, bytes]] = deque()
 
-    def _latency_ms(self) -> float:
-        return self._random.uniform(MIN_LATENCY_MS, MAX_LATENCY_MS)
+    def _latency_ms(self, sender: str = "", receiver: str = "") -> float:
+        weather = self._links.weather(sender, receiver)
+        delay_ms = 0.0 if weather is None else self._random.uniform(0, weather.delay_ms)
+        return delay_ms + self._random.uniform(MIN_LATENCY_MS, MAX_LATENCY_MS)
+
+    def _breaks(self, sender: str, receiver: str) -> bool:
+        weather = self._links.weather(sender, receiver)
+        return weather is not None and self._random.random() < weather.break_chance
 
     # The client's side
 
@@ -102,17 +175,32 @@ class Connection:
         if not self.is_open:
             return
         self._to_server.append(frame)
-        self._server_gets_at_ms = max(self._server_gets_at_ms, self._scheduler.now_ms + self._latency_ms())
+        latency_ms = self._latency_ms(self.client_host, self._server_host)
+        self._server_gets_at_ms = max(self._server_gets_at_ms, self._scheduler.now_ms + latency_ms)
         self._clock.run(self._server_gets_at_ms - self._scheduler.now_ms, self._arrive)
 
     def _arrive(self) -> None:
-        if not self.is_open or not self._to_server:
+        if not self._to_server or not (self.is_open or self._was_held):
             return
-        if self._links.is_cut(self.client_host, self._server_host):
+        sender, receiver, key = self.client_host, self._server_host, key_of(self._to_server[0])
+        is_held = self._links.holds(sender, receiver, key, self._listener, is_response=False)
+        if is_held or self._links.is_cut(sender, receiver):
+            self._was_held = self._was_held or is_held
             self._clock.run(HELD_MS, self._arrive)
+            return
+        if not self.is_open:
+            self._take_late(self._to_server.popleft())
+            return
+        if self._breaks(self.client_host, self._server_host):
+            self.close()
             return
         self._received.append(self._to_server.popleft())
         self._handle()
+
+    def _take_late(self, frame: bytes) -> None:
+        """A frame that a schedule held back after it had reached the server's machine: the end comes behind it."""
+        with suppress(Refused):
+            self._session.receive(memoryview(bytearray(frame)), 4, len(frame))
 
     # The server's side
 
@@ -131,6 +219,7 @@ class Connection:
                 break
             exchange: Exchange = _Ready(outcome) if isinstance(outcome, bytes) else outcome
             self._in_flight.append(exchange)
+            self._keys.append(key_of(frame))
             if exchange.chunks is None and not exchange.is_pipelined:
                 self._stopped_by = exchange
         self._is_handling = False
@@ -149,22 +238,28 @@ class Connection:
 
     def _reply(self) -> None:
         while self._in_flight and self._in_flight[0].chunks is not None and self.is_open:
-            chunks = self._in_flight.popleft().chunks
+            chunks, key = self._in_flight.popleft().chunks, self._keys.popleft()
             if chunks:
                 data = b"".join(
                     chunk if isinstance(chunk, bytes | bytearray | memoryview) else chunk.read() for chunk in chunks
                 )
-                self._to_client.append(data)
-                self._client_gets_at_ms = max(self._client_gets_at_ms, self._scheduler.now_ms + self._latency_ms())
+                self._to_client.append((key, data))
+                latency_ms = self._latency_ms(self._server_host, self.client_host)
+                self._client_gets_at_ms = max(self._client_gets_at_ms, self._scheduler.now_ms + latency_ms)
                 self._scheduler.at(self._client_gets_at_ms, self._deliver)
 
     def _deliver(self) -> None:
         if not self.is_open or not self._to_client:
             return
-        if self._links.is_cut(self._server_host, self.client_host):
+        sender, receiver, key = self._server_host, self.client_host, self._to_client[0][0]
+        is_held = self._links.holds(sender, receiver, key, self._listener, is_response=True)
+        if is_held or self._links.is_cut(sender, receiver):
             self._scheduler.after(HELD_MS, self._deliver)
             return
-        self._on_frame(self._to_client.popleft())
+        if self._breaks(self._server_host, self.client_host):
+            self.close()
+            return
+        self._on_frame(self._to_client.popleft()[1])
 
     # The end
 
@@ -224,7 +319,7 @@ class _Peer:
 
     def send(self, request: Message, timeout_ms: int, then: Callable[[Any], None], version: int | None) -> None:
         self._correlation_id += 1
-        chosen = versions_of(type(request)).last if version is None else version
+        chosen = _latest_version(type(request)) if version is None else version
         call = _Call(catalogue.api_classes(request.api_key)[1], chosen, self._correlation_id, then)
         if self._connection is None:
             self._connection = self._open()

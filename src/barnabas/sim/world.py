@@ -4,32 +4,52 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from barnabas.model.errors import InvariantBroken
 from barnabas.model.ids import OFFSETS_TOPIC
 from barnabas.sim import formatting
 from barnabas.sim.check import Checker, content_of
 from barnabas.sim.client import Client, Consumer, Member, Producer
 from barnabas.sim.clock import Scheduler
 from barnabas.sim.cluster import SimNode
-from barnabas.sim.faults import Faults
+from barnabas.sim.faults import Faults, add_voter
 from barnabas.sim.history import History, Violation
 from barnabas.sim.network import Links
+from barnabas.sim.recycler import Recycler
 from barnabas.wire.api.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from barnabas.wire.schema import Message
 
-FAULTS_MS = 12_000
-PEACE_MS = 30_000
-"""Of virtual time in which everything has to come to rest: longer than any session, retry and time-out."""
+SECONDS = 30
+"""Of virtual time in a run, unless another number is given."""
+PEACE_MS = 18_000
+"""The end of a run without faults, in which everything has to come to rest: longer than any session and time-out."""
+QUIET_MS = 5_000
+"""Of it at the end, when clients have stopped."""
 START_MS = 15_000
 BETWEEN_FAULTS_MS = (100.0, 1500.0)
+BETWEEN_ADDITIONS_MS = 500.0
 TOPICS = [("orders", 2), ("audit", 1)]
 TRACE_LINES = 40
 CHECK_EVERY_EVENTS = 50
+CHECK_CLOSELY_EVERY_EVENTS = 1000
+MAX_DRIFT = 0.01
+PACES = [1.0, 2.0, 4.0]
+PEACEFUL_PACE = 6.0
 
 
 class World:
-    def __init__(self, seed: int, node_count: int = 1) -> None:
+    """Nodes on simulated machines, what clients saw of them, and what must hold. Everything follows from the seed."""
+
+    def __init__(
+        self,
+        seed: int,
+        node_count: int = 1,
+        *,
+        is_durable: bool | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """``settings`` come over those that the seed chooses."""
         self.seed = seed
         self.random = random.Random(seed)
         self.scheduler = Scheduler()
@@ -38,19 +58,22 @@ class World:
         self.topics = TOPICS
         self.trace_lines: list[str] = []
         self._digest = hashlib.sha256()
-        self.is_durable = self.random.random() < 0.6
+        self.is_durable = self.random.random() < 0.6 if is_durable is None else is_durable
         """Only then power may be cut: what is acknowledged survives it."""
+        self.pace = self.random.choice(PACES)
+        self.is_at_peace = False
         self.nodes: dict[int, SimNode] = {}
         by_host: dict[str, SimNode] = {}
-        settings = self._settings(node_count)
+        chosen = {**self._settings(node_count), **(settings or {})}
         for number in range(1, node_count + 1):
-            own = {**settings, "node.id": str(number)}
-            node = SimNode(self.scheduler, self._fork(), number, own, self.trace, self.links, by_host)
+            own = {**chosen, "node.id": str(number)}
+            rate = self.random.choice([1.0, 1 + self.random.uniform(-MAX_DRIFT, MAX_DRIFT)])
+            node = SimNode(self.scheduler, self._fork(), number, own, self.trace, self.links, by_host, rate)
             self.nodes[number] = by_host[node.host] = node
         if node_count > 1:
             formatting.format_all(list(self.nodes.values()), self._fork())
         self.clients: list[Client] = []
-        self._checker = Checker(self.nodes)
+        self.checker = Checker(self.nodes, self.history)
         self._events = 0
 
     def _settings(self, node_count: int) -> dict[str, str]:
@@ -66,6 +89,7 @@ class World:
             servers = ",".join(f"node-{number}:9093" for number in range(1, node_count + 1))
             settings |= {
                 "controller.quorum.bootstrap.servers": servers,
+                "controller.quorum.fetch.snapshot.max.bytes": str(self.random.choice([700, 1 << 20])),
                 "default.replication.factor": "3",
                 "offsets.topic.replication.factor": "3",
                 "min.insync.replicas": "2",
@@ -91,61 +115,66 @@ class World:
 
     # Running
 
-    def run(self, *, until_ms: float = FAULTS_MS) -> None:
-        """Raises Violation. ``until_ms`` shortens the time of faults, to find the shortest run that fails."""
-        try:
-            self._begin()
-            self._add_clients()
-            faults = Faults(self, self._fork(), [client.name for client in self.clients])
-            end_ms = self.scheduler.now_ms + until_ms
-            self.after(self.random.uniform(*BETWEEN_FAULTS_MS), lambda: self._strike(faults, end_ms))
-            self._run_until(end_ms)
-            self._make_peace()
-            self._check()
-        except Violation as problem:
-            raise Violation(self._explain(str(problem))) from problem
-        except Exception as problem:
-            raise Violation(self._explain(f"{type(problem).__name__}: {problem}")) from problem
+    def run(self, *, seconds: int = SECONDS, faults_ms: float | None = None) -> None:
+        """Raises Violation. ``faults_ms`` shortens the time of faults, to find the shortest run that fails."""
+        self.explained(lambda: self._run(faults_time_ms(seconds) if faults_ms is None else faults_ms))
 
-    def _explain(self, text: str) -> str:
+    def explained(self, run: Callable[[], None]) -> None:
+        """Whatever goes wrong in ``run`` is a Violation, with the seed and the end of the trace."""
+        try:
+            run()
+        except Violation as problem:
+            raise Violation(self.explain(str(problem))) from problem
+        except (Exception, InvariantBroken) as problem:
+            raise Violation(self.explain(f"{type(problem).__name__}: {problem}")) from problem
+
+    def _run(self, faults_ms: float) -> None:
+        self.begin()
+        self._add_clients()
+        faults = Faults(self, self._fork(), [client.name for client in self.clients])
+        end_ms = self.scheduler.now_ms + faults_ms
+        self.after(self.random.uniform(*BETWEEN_FAULTS_MS), lambda: self._strike(faults, end_ms))
+        self.run_until(end_ms)
+        self._make_peace()
+        self.check_end()
+
+    def explain(self, text: str) -> str:
         trace = "\n".join(self.trace_lines[-TRACE_LINES:])
         return f"seed {self.seed}, at {self.scheduler.now_ms:.0f} ms: {text}\n{trace}"
 
-    def _run_until(self, end_ms: float) -> None:
-        self.scheduler.run_until(end_ms, on_event=self._on_event)
+    def run_until(self, end_ms: float) -> None:
+        self.scheduler.run_until(end_ms, on_event=self.on_event)
 
-    def _on_event(self) -> None:
+    def on_event(self) -> None:
         self._events += 1
-        if self._events % CHECK_EVERY_EVENTS == 0:
-            self._checker.look()
+        if self._events % CHECK_CLOSELY_EVERY_EVENTS == 0:
+            self.checker.look_closely()
+        elif self._events % CHECK_EVERY_EVENTS == 0:
+            self.checker.look()
 
     def _wait_for(self, condition: Callable[[], bool], what: str) -> None:
         deadline_ms = self.scheduler.now_ms + START_MS
         while not condition():
             if self.scheduler.now_ms >= deadline_ms:
                 raise Violation(f"without faults {what} within {START_MS} ms")
-            self._run_until(self.scheduler.now_ms + 100)
+            self.run_until(self.scheduler.now_ms + 100)
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """Starts the nodes and creates the topics."""
         for node in self.nodes.values():
             node.start()
         self._wait_for(lambda: all(node.is_serving for node in self.nodes.values()), "not all nodes serve")
-        topics = [
-            CreatableTopic(
-                name=name,
-                num_partitions=count,
-                replication_factor=min(3, len(self.nodes)),
-                configs=[
-                    CreatableTopicConfig("retention.ms", "-1"),
-                    CreatableTopicConfig("segment.ms", self.random.choice(["200", "604800000"])),
-                ],
-            )
-            for name, count in self.topics
-        ]
-        self.ask_controller(CreateTopicsRequest(topics=topics))
-        self._wait_for(self._has_topics, "the topics are not created")
+        self.ask_controller(CreateTopicsRequest(topics=[self.creatable(*topic) for topic in self.topics]))
+        self._wait_for(self.has_topics, "the topics are not created")
 
-    def _has_topics(self) -> bool:
+    def creatable(self, name: str, count: int) -> CreatableTopic:
+        configs = [
+            CreatableTopicConfig("retention.ms", "-1"),
+            CreatableTopicConfig("segment.ms", self.random.choice(["200", "604800000"])),
+        ]
+        return CreatableTopic(name, count, min(3, len(self.nodes)), configs=configs)
+
+    def has_topics(self) -> bool:
         return all(
             name in node.node.broker.image.topics
             for node in self.nodes.values()
@@ -166,6 +195,7 @@ class World:
             *(Producer(self, f"p{number}", self._fork(), self.topics) for number in range(2)),
             *(Consumer(self, f"c{number}", self._fork(), self.topics) for number in range(2)),
             *(Member(self, f"m{number}", self._fork(), "group", "orders", 2) for number in range(2)),
+            Recycler(self, "r0", self._fork()),
         ]
         for client in self.clients:
             client.start()
@@ -180,19 +210,35 @@ class World:
     def _make_peace(self) -> None:
         """No more faults: every client must make progress, and producers must learn what became of their last batch."""
         self.trace("peace")
+        self.is_at_peace = True
+        self.pace = PEACEFUL_PACE
         self.links.heal()
         for node in self.nodes.values():
-            node.disk.heal()
+            node.heal()
             if node.node is None:
                 node.start()
+        if len(self.nodes) > 1:
+            self.complete_voters()
         before = self._progress()
-        self._run_until(self.scheduler.now_ms + PEACE_MS / 2)
+        self.run_until(self.scheduler.now_ms + PEACE_MS - QUIET_MS)
         stuck = [name for name, count in self._progress().items() if count <= before[name]]
         if stuck:
             raise Violation(f"without faults these clients make no progress: {stuck}")
         for client in self.clients:
             client.is_done = True
-        self._run_until(self.scheduler.now_ms + PEACE_MS / 2)
+        self.run_until(self.scheduler.now_ms + QUIET_MS)
+
+    def complete_voters(self) -> None:
+        """Adds the voters that an operator has removed, one at a time, until none is missing."""
+        leader = next((node.node for node in self.nodes.values() if node.node and node.node.driver.is_leader), None)
+        if leader is None:
+            self.after(BETWEEN_ADDITIONS_MS, self.complete_voters)
+            return
+        present = {voter.node_id for voter in leader.driver.machine.voters}
+        missing = sorted(set(self.nodes) - present)
+        if missing:
+            self.ask_controller(add_voter(self.nodes[missing[0]]))
+            self.after(BETWEEN_ADDITIONS_MS, self.complete_voters)
 
     def _progress(self) -> dict[str, int]:
         history = self.history
@@ -201,33 +247,44 @@ class World:
         for client in self.clients:
             if isinstance(client, Consumer):
                 progress[client.name] = sum(client.positions.values())
+            elif isinstance(client, Recycler):
+                progress[client.name] = client.rounds
         return progress
 
-    def _check(self) -> None:
+    def check_end(self) -> None:
+        """After a while without faults: everything serves, is in sync and holds what was acknowledged."""
         for node in self.nodes.values():
             if node.node is None or not node.is_serving:
                 raise Violation(f"node {node.node_id} does not serve at the end")
-        self._checker.check_settled([*self.topics, (OFFSETS_TOPIC, 2)])
+            voters = sorted(voter.node_id for voter in node.node.driver.machine.voters)
+            if voters != sorted(self.nodes):
+                raise Violation(f"node {node.node_id} knows the voters {voters} at the end")
+        self.checker.look_closely()
+        self.checker.check_settled([*self.topics, *([(OFFSETS_TOPIC, 2)] if self.history.commits else [])])
         for topic, count in self.topics:
             for number in range(count):
-                for replica in self._checker.replicas_of(topic, number):
+                for replica in self.checker.replicas_of(topic, number):
                     self.history.check_log(topic, number, content_of(replica))
 
 
-def run_seed(seed: int, node_count: int = 1) -> World:
+def faults_time_ms(seconds: int) -> float:
+    return max(1000.0, seconds * 1000.0 - PEACE_MS)
+
+
+def run_seed(seed: int, node_count: int = 1, seconds: int = SECONDS) -> World:
     world = World(seed, node_count)
-    world.run()
+    world.run(seconds=seconds)
     return world
 
 
-def shortest_failure(seed: int, node_count: int = 1) -> tuple[float, Violation]:
+def shortest_failure(seed: int, node_count: int = 1, seconds: int = SECONDS) -> tuple[float, Violation]:
     """The least time of faults, to a tenth of a second, with which the seed still fails, and how."""
-    low, high = 0.0, float(FAULTS_MS)
+    low, high = 0.0, faults_time_ms(seconds)
     failure: Violation | None = None
     while high - low > 100 or failure is None:
         middle = high if failure is None else (low + high) / 2
         try:
-            World(seed, node_count).run(until_ms=middle)
+            World(seed, node_count).run(faults_ms=middle)
         except Violation as problem:
             failure, high = problem, middle
         else:

@@ -1,0 +1,78 @@
+"""Looks for every planted bug: by a schedule where chance rarely meets it, else by seeds, those first that found it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from typing import NamedTuple
+
+from barnabas.sim.history import Violation
+from barnabas.sim.mutants import CLUSTER_MUTANTS, MUTANTS, planted
+from barnabas.sim.world import run_seed
+from tests.simulation import schedules
+
+SEEDS = 100
+SECONDS = 30
+
+SCHEDULES: dict[str, Callable[[int], None]] = {
+    "vote forgotten at a restart": schedules.double_vote,
+    "records of an old epoch committed": schedules.figure_8,
+    "check quorum off": schedules.zombie_controller,
+    "voter fetches before it has synced": schedules.unsynced_voters,
+    "removed voter never stands": schedules.pending_removal,
+    "follower fetches before it has flushed": schedules.unflushed_followers,
+    "min.insync.replicas ignored": schedules.too_few_in_sync,
+    "stale AlterPartition accepted": schedules.delayed_alter_partition,
+    "restarted replica taken for its former self": schedules.restarted_replica,
+}
+KNOWN_SEEDS: dict[str, int] = {}
+"""A seed that has found the bug, with three nodes for those of a cluster. A change of the code may make it another."""
+
+
+class Found(NamedTuple):
+    by: str
+    """The schedule or the seed."""
+    what: str
+    spent_s: float
+
+
+def find(name: str) -> Found | None:
+    """How the planted bug shows; None where nothing finds it."""
+    began = time.process_time()
+    history = SCHEDULES.get(name)
+    if history is not None:
+        for seed in range(1, 9):
+            problem = _problem(name, lambda seed=seed: history(seed))  # type: ignore[misc]
+            if problem is not None:
+                return Found(f"schedule {history.__name__}, seed {seed}", problem, time.process_time() - began)
+        return None
+    nodes = 3 if name in CLUSTER_MUTANTS else 1
+    known = KNOWN_SEEDS.get(name, 0)
+    for seed in (known, *(each for each in range(SEEDS) if each != known)):
+        problem = _problem(name, lambda seed=seed: run_seed(seed, nodes, SECONDS))  # type: ignore[misc]
+        if problem is not None:
+            return Found(f"seed {seed}", problem, time.process_time() - began)
+    return None
+
+
+def _problem(name: str, run: Callable[[], object]) -> str | None:
+    try:
+        with planted(name):
+            run()
+    except Violation as problem:
+        return str(problem).partition("\n")[0]
+    return None
+
+
+def search_all(jobs: int) -> bool:
+    """Prints what finds each bug, and how long that took; False where one is not found."""
+    names = [*MUTANTS, *CLUSTER_MUTANTS]
+    missed = 0
+    with ProcessPoolExecutor(jobs) as pool:
+        for name, found in zip(names, pool.map(find, names), strict=True):
+            missed += found is None
+            print(f"{name}: {f'{found.by} in {found.spent_s:.1f} s' if found else 'NOT FOUND'}", flush=True)
+            if found:
+                print(f"    {found.what[:200]}", flush=True)
+    return not missed
