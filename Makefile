@@ -36,13 +36,14 @@ demo-pipeline: $(VENV)/spark.stamp  ## a shop's events through Spark into tables
 adopt: $(VENV)/dev.stamp  ## Kafka's folders here, and ours in Kafka (Java, Maven)
 	$(BIN)/python -m tests.reliability.adopt
 
+# Of races the seconds that it runs, of simulate the simulated seconds of each seed.
 SECONDS ?= 60
 races: $(VENV)/dev.stamp  ## flush, roll, retention, compaction and deletion in every order, simulated and real
 	@$(BIN)/python -m tests.reliability.races --seconds $(SECONDS)
 
 SEEDS ?= 1000
-simulate: $(VENV)/dev.stamp  ## whole nodes under the simulator: crashes, power cuts, disk faults, pauses, clock jumps
-	@$(BIN)/python -m tests.simulation.simulate --seeds $(SEEDS)
+simulate: $(VENV)/dev.stamp  ## whole clusters under the simulator: crashes, power cuts, bad disks and links, operators
+	@$(BIN)/python -m tests.simulation.simulate --seeds $(SEEDS) --seconds $(SECONDS)
 
 simulate-mutants: $(VENV)/dev.stamp  ## planted bugs that the simulation must find
 	@$(BIN)/python -m tests.simulation.simulate --mutants

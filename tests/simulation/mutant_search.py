@@ -23,6 +23,7 @@ SCHEDULES: dict[str, Callable[[int], None]] = {
     "removed voter never stands": schedules.pending_removal,
     "follower fetches before it has flushed": schedules.unflushed_followers,
     "min.insync.replicas ignored": schedules.too_few_in_sync,
+    "in-sync set shrunk without the controller": schedules.unanswered_proposal,
     "stale AlterPartition accepted": schedules.delayed_alter_partition,
     "restarted replica taken for its former self": schedules.restarted_replica,
 }

@@ -306,6 +306,24 @@ def lagging_follower(seed: int = 1) -> None:
     schedule.finish()
 
 
+def unanswered_proposal(seed: int = 1) -> None:
+    """A leader goes on without a follower only when the controller has agreed."""
+    schedule = Schedule(seed, 3)
+    leader, lagging, controller = schedule.replicas
+    schedule.produce_all(leader, "a")
+    schedule.hold(FetchRequest, lagging, leader, listener=BROKERS)
+    proposals = schedule.hold(AlterPartitionRequest, leader, controller)
+    answer = schedule.produce(leader, "b")
+    schedule.wait(2000)
+    late = schedule.produce(leader, "c")
+    schedule.wait(4500)
+    schedule.expect(not answer.is_acknowledged and not late.is_acknowledged, "a replica in sync lacks the records")
+    schedule.links.release(proposals)
+    schedule.until(lambda: schedule.in_sync == {leader, controller}, "the controller agrees")
+    schedule.produce_all(leader, "d")
+    schedule.finish()
+
+
 def no_unclean_election(seed: int = 1) -> None:
     """When all in-sync replicas are gone, one that lacks records does not lead."""
     schedule = Schedule(seed, 5)

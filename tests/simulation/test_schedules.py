@@ -21,6 +21,7 @@ HISTORIES: list[Callable[[int], None]] = [
     schedules.divergent_tails,
     schedules.zombie_leader,
     schedules.lagging_follower,
+    schedules.unanswered_proposal,
     schedules.no_unclean_election,
     schedules.too_few_in_sync,
     schedules.unflushed_followers,

@@ -32,7 +32,9 @@ from barnabas.wire.schema import Message
 REQUEST_TIMEOUT_MS = 4000
 RECONNECT_MS = (5.0, 60.0)
 PAUSE_MS = (1.0, 40.0)
-SESSION_MS = 6000
+SESSION_MS = 3000
+JOIN_TIMEOUT_MS = SESSION_MS + 2000
+"""Longer than a rebalance may take, as real clients have it: one that gives up earlier begins another."""
 
 PASSING = frozenset(
     {
@@ -104,7 +106,14 @@ class Client(ABC):
     def later(self, callback: Callable[[], None], span: tuple[float, float] = PAUSE_MS) -> None:
         self.world.scheduler.after(self.random.uniform(*span) * self.world.pace, callback)
 
-    def call(self, request: Message, version: int, then: Then, node_id: int | None = None) -> None:
+    def call(
+        self,
+        request: Message,
+        version: int,
+        then: Then,
+        node_id: int | None = None,
+        timeout_ms: float = REQUEST_TIMEOUT_MS,
+    ) -> None:
         """``then`` gets the response, or None: nobody knows then whether it was carried out. Any node by default."""
         if node_id is None:
             nodes = sorted(self.world.nodes)
@@ -117,7 +126,7 @@ class Client(ABC):
         self._correlation_id += 1
         response = catalogue.api_classes(request.api_key)[1]
         call = self._call = _Call(response, version, self._correlation_id, node_id, then)
-        call.timer = self.world.scheduler.after(REQUEST_TIMEOUT_MS, lambda: self._on_timeout(call))
+        call.timer = self.world.scheduler.after(timeout_ms, lambda: self._on_timeout(call))
         chunks = header.frame_request(request, version, self._correlation_id, self.name)
         connection.send(b"".join(chunks))  # type: ignore[arg-type]
 
@@ -351,7 +360,7 @@ class Member(Client):
         request = join_group.JoinGroupRequest(
             self._group, SESSION_MS, SESSION_MS, self._member_id, None, "consumer", [protocol]
         )
-        self.call(request, 5, self._joined, self._coordinator)
+        self.call(request, 5, self._joined, self._coordinator, JOIN_TIMEOUT_MS)
 
     def _joined(self, response: Any) -> None:
         if response is None:

@@ -111,7 +111,8 @@ class NodeClock:
         self._scheduler.after(delay_ms, lambda: self._fire(event))
 
     def pause(self, duration_ms: float) -> None:
-        self._paused_until_ms = self._scheduler.now_ms + duration_ms
+        """A pause within a pause does not shorten it: what waits for its end would come after what follows."""
+        self._paused_until_ms = max(self._paused_until_ms, self._scheduler.now_ms + duration_ms)
 
     def kill(self) -> None:
         self._is_dead = True

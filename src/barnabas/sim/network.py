@@ -25,7 +25,7 @@ from barnabas.wire import catalogue, codec, header
 from barnabas.wire.schema import Message, versions_of
 
 MIN_LATENCY_MS, MAX_LATENCY_MS = 0.1, 3.0
-HELD_MS = 20.0
+HELD_MS = 40.0
 """Between two looks whether a cut link has healed."""
 
 
@@ -84,7 +84,7 @@ class Links:
         return (sender, receiver) in self._cut
 
     def holds(self, sender: str, receiver: str, api_key: int, listener: str, *, is_response: bool) -> bool:
-        return any(
+        return bool(self._holds) and any(
             hold.api_key == api_key
             and hold.listener in (None, listener)
             and hold.is_response == is_response

@@ -34,8 +34,8 @@ TRACE_LINES = 40
 CHECK_EVERY_EVENTS = 50
 CHECK_CLOSELY_EVERY_EVENTS = 1000
 MAX_DRIFT = 0.01
-PACES = [1.0, 2.0, 4.0]
-PEACEFUL_PACE = 6.0
+PACES = [1.0, 3.0, 6.0]
+PEACEFUL_PACE = 8.0
 
 
 class World:
@@ -81,6 +81,8 @@ class World:
             "barnabas.durable": str(self.is_durable).lower(),
             "log.segment.bytes": str(self.random.choice([1 << 20, 1 << 30])),
             "offsets.topic.num.partitions": "2",
+            "group.min.session.timeout.ms": "1000",
+            "group.initial.rebalance.delay.ms": "500",
             "log.flush.offset.checkpoint.interval.ms": str(self.random.choice([500, 60_000])),
             "log.retention.check.interval.ms": "1000",
             "metadata.log.max.record.bytes.between.snapshots": str(self.random.choice([300, 1 << 20])),
