@@ -190,6 +190,8 @@ class RoutingClient(Client):
         super().__init__(world, name, rng)
         self._topics = topics
         self.leaders: dict[Place, int] = {}
+        self.leader_epochs: dict[Place, int] = {}
+        """The highest that it has heard of: what a node says that knows only earlier ones is not believed (KIP-320)."""
 
     def refresh(self, then: Callable[[], None]) -> None:
         names = [metadata.MetadataRequestTopic(name=name) for name, _ in self._topics]
@@ -199,11 +201,17 @@ class RoutingClient(Client):
     def _refreshed(self, response: Any, then: Callable[[], None]) -> None:
         for topic in response.topics if response is not None else ():
             for partition in topic.partitions:
-                if partition.leader_id >= 0:
-                    self.leaders[topic.name, partition.partition_index] = partition.leader_id
-                else:
-                    self.leaders.pop((topic.name, partition.partition_index), None)
+                self._learn((topic.name, partition.partition_index), partition.leader_id, partition.leader_epoch)
         self.later(then)
+
+    def _learn(self, place: Place, leader: int, leader_epoch: int) -> None:
+        if leader_epoch < self.leader_epochs.get(place, -1):
+            return
+        self.leader_epochs[place] = leader_epoch
+        if leader >= 0:
+            self.leaders[place] = leader
+        else:
+            self.leaders.pop(place, None)
 
 
 class Producer(RoutingClient):
@@ -293,7 +301,8 @@ class Consumer(RoutingClient):
         by_topic: dict[str, list[fetch.FetchPartition]] = {}
         for (topic, number), offset in self.positions.items():
             if self.leaders.get((topic, number)) == leader:
-                wanted = fetch.FetchPartition(number, fetch_offset=offset, partition_max_bytes=1 << 20)
+                leader_epoch = self.leader_epochs[topic, number]
+                wanted = fetch.FetchPartition(number, leader_epoch, offset, partition_max_bytes=1 << 20)
                 by_topic.setdefault(topic, []).append(wanted)
         topics = [fetch.FetchTopic(topic, partitions=partitions) for topic, partitions in by_topic.items()]
         request = fetch.FetchRequest(max_wait_ms=100, min_bytes=1, max_bytes=1 << 20, topics=topics)

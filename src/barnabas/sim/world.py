@@ -22,10 +22,10 @@ from barnabas.wire.schema import Message
 
 SECONDS = 30
 """Of virtual time in a run, unless another number is given."""
-PEACE_MS = 18_000
+PEACE_MS = 22_000
 """The end of a run without faults, in which everything has to come to rest: longer than any session and time-out."""
-QUIET_MS = 5_000
-"""Of it at the end, when clients have stopped."""
+QUIET_MS = 9_000
+"""Of it at the end, when clients have stopped: members expire, and their group rebalances once more."""
 START_MS = 15_000
 BETWEEN_FAULTS_MS = (100.0, 1500.0)
 BETWEEN_ADDITIONS_MS = 500.0
