@@ -55,7 +55,7 @@ class Controller:
 
     def activate(self) -> None:
         """This node leads the quorum, and all before its first record is committed."""
-        machine = MetadataMachine(self.policy, self._random, self.committed)
+        machine = MetadataMachine(self.policy, self._random, self.committed, lambda: self.driver.log_end_offset)
         self._shard = Shard(machine, self.driver, self.clock, self.metadata.commit)
         if not self.committed.features:
             self._shard.submit(Bootstrap(self._bootstrap()), self._bootstrapped)

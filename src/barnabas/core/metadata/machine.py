@@ -83,9 +83,20 @@ class BrokerRefused(Struct, frozen=True):
 
 
 class MetadataMachine:
-    def __init__(self, policy: MetadataPolicy, random: Random, image: MetadataImage = EMPTY_IMAGE) -> None:
-        """``image`` is the committed state that the machine begins with."""
+    def __init__(
+        self,
+        policy: MetadataPolicy,
+        random: Random,
+        image: MetadataImage = EMPTY_IMAGE,
+        log_end_offset: Callable[[], int] | None = None,
+    ) -> None:
+        """``image`` is the committed state that the machine begins with.
+
+        ``log_end_offset`` says where the next record will be. The quorum writes records of its own between those of
+        the machine, so that is not always the image's next offset, which is the default.
+        """
         self.image = image
+        self._log_end_offset = log_end_offset or (lambda: self.image.next_offset)
         self.policy = policy
         self.index = PartitionIndex.of(image)
         self._sessions = Sessions(policy)
@@ -142,7 +153,7 @@ class MetadataMachine:
     # Brokers
 
     def _register(self, request: BrokerRegistrationRequest, now_ms: int) -> Outcome:
-        return self._registration.register(self.image, self.index, request, now_ms)
+        return self._registration.register(self.image, self.index, request, now_ms, self._log_end_offset())
 
     def _register_controller(self, request: ControllerRegistrationRequest, _: int) -> Outcome:
         return self._registration.register_controller(self.image, request)

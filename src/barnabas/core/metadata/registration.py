@@ -34,8 +34,14 @@ class Registration:
         self._sessions = sessions
 
     def register(
-        self, image: MetadataImage, index: PartitionIndex, request: BrokerRegistrationRequest, now_ms: int
+        self,
+        image: MetadataImage,
+        index: PartitionIndex,
+        request: BrokerRegistrationRequest,
+        now_ms: int,
+        log_end_offset: int,
     ) -> Outcome:
+        """``log_end_offset`` is where the registration will be: the broker's epoch."""
         before = image.brokers.get(request.broker_id)
         try:
             self._check(image, before, request, now_ms)
@@ -47,7 +53,7 @@ class Registration:
             return records, BrokerRegistrationResponse(broker_epoch=before.broker_epoch)
         self._sessions.forget(request.broker_id)
         self._sessions.touch(request.broker_id, now_ms)
-        broker = _broker(request, image.next_offset)
+        broker = _broker(request, log_end_offset)
         records = [broker_record(broker), *self._leave(image, index, before, broker, request)]
         return records, BrokerRegistrationResponse(broker_epoch=broker.broker_epoch)
 
