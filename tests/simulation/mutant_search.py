@@ -24,11 +24,35 @@ SCHEDULES: dict[str, Callable[[int], None]] = {
     "follower fetches before it has flushed": schedules.unflushed_followers,
     "min.insync.replicas ignored": schedules.too_few_in_sync,
     "in-sync set shrunk without the controller": schedules.unanswered_proposal,
+    "leader that is cut off leads on": schedules.zombie_leader,
     "stale AlterPartition accepted": schedules.delayed_alter_partition,
     "restarted replica taken for its former self": schedules.restarted_replica,
 }
-KNOWN_SEEDS: dict[str, int] = {}
-"""A seed that has found the bug, with three nodes for those of a cluster. A change of the code may make it another."""
+KNOWN_SEEDS: dict[str, int] = {
+    "acknowledged before the sync": 1,
+    "high watermark off by one": 3,
+    "metadata committed without a sync": 3,
+    "group replies do not wait for the high watermark": 39,
+    "producers expire by their records' timestamps": 17,
+    "every stop taken for a clean one": 7,
+    "recovery checks no checksums": 28,
+    "names of new files not synced": 4,
+    "vote answered before it is on disk": 1,
+    "half a metadata snapshot installed": 4,
+    "vote without a look at the log": 6,
+    "metadata log not truncated": 14,
+    "high watermark one too high": 1,
+    "leader does not look for divergence": 14,
+    "follower keeps a divergent tail": 9,
+    "records without a leader epoch": 10,
+    "consumers see what is not committed": 11,
+    "producers unknown to followers": 1,
+    "fenced replica counted as in sync": 2,
+    "replica outside the in-sync set elected": 1,
+    "unclean election without being asked": 20,
+}
+"""Seeds that have found the bug, where it is not seed 0. After a change of the code it may be another: then a search
+finds it."""
 
 
 class Found(NamedTuple):

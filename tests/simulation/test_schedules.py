@@ -15,6 +15,7 @@ HISTORIES: list[Callable[[int], None]] = [
     schedules.unsynced_voters,
     schedules.pending_removal,
     schedules.voter_added_while_leader_dies,
+    schedules.registration_after_voter_change,
     schedules.interrupted_snapshot,
     schedules.deletion_over_failover,
     schedules.full_disk_of_the_controller,

@@ -4,7 +4,7 @@ During a run, over the nodes that are up and the newest metadata that any node h
 
 - one raft leader an epoch; one leader for each partition and leader epoch;
 - a partition's high watermark does not go back while a node leads, and every later leader holds what lay below it;
-- epochs of partitions do not go back, a broker epoch belongs to one incarnation, no fenced broker is in sync;
+- epochs of partitions do not go back; a broker epoch is the offset of the registration; no fenced broker is in sync;
 - every in-sync replica holds every acknowledged record, looked at when the client hears of it and again later;
 - batches below the high watermark are the same on every replica, byte for byte in their headers and checksums.
 """
@@ -106,14 +106,23 @@ class Checker:
                 self._newest = node.node.metadata.committed
                 self._images.setdefault(self._newest.next_offset, (node.node_id, self._newest))
         if self._newest is not before:
+            self._check_brokers(before, self._newest)
             self._check_image(self._newest)
         return self._newest
 
-    def _check_image(self, image: MetadataImage) -> None:
+    def _check_brokers(self, before: MetadataImage, image: MetadataImage) -> None:
+        """A broker epoch is the offset of its registration: who has read so far knows of it."""
         for broker in image.brokers.values():
             key = broker.node_id, broker.broker_epoch
+            if key not in self._incarnations and not before.next_offset <= broker.broker_epoch < image.next_offset:
+                raise Violation(
+                    f"node {broker.node_id} got the broker epoch {broker.broker_epoch} between the metadata offsets "
+                    f"{before.next_offset} and {image.next_offset}"
+                )
             if self._incarnations.setdefault(key, broker.incarnation_id) != broker.incarnation_id:
                 raise Violation(f"broker epoch {broker.broker_epoch} of node {broker.node_id} is used twice")
+
+    def _check_image(self, image: MetadataImage) -> None:
         for topic in image.topics.values():
             for number, state in enumerate(topic.partitions):
                 name = f"{topic.name}-{number}"

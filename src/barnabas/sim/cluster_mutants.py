@@ -28,6 +28,7 @@ from barnabas.model.errors import ErrorCode
 from barnabas.model.settings import LONG_MAX
 from barnabas.runtime import metadata_snapshot, quorum_state
 from barnabas.runtime.group_coordinator import GroupShard
+from barnabas.runtime.leader_lease import LeaderLease
 from barnabas.runtime.partition import Partition
 from barnabas.runtime.partitions import LocalPartitions
 from barnabas.runtime.raft_driver import RaftDriver
@@ -240,6 +241,7 @@ CLUSTER_MUTANTS: dict[str, list[Patch]] = {
     ],
     "in-sync set shrunk without the controller": [(LeaderState, "shrink", _shrink_alone)],
     "min.insync.replicas ignored": [(LeaderState, "has_enough_in_sync", property(lambda _: True))],
+    "leader that is cut off leads on": [(LeaderLease, "_check", lambda *_: None)],
     "consumers see what is not committed": [
         (Partition, "visible_end", lambda partition, **_: partition.log_end_offset)
     ],

@@ -20,6 +20,7 @@ from typing import Any
 from barnabas.core.metadata.image import PartitionImage
 from barnabas.core.raft.machine import RaftMachine
 from barnabas.model.errors import ErrorCode
+from barnabas.node.broker_lifecycle import Phase
 from barnabas.sim.client import Client
 from barnabas.sim.cluster import SimNode
 from barnabas.sim.history import Violation
@@ -206,6 +207,11 @@ class Schedule(World):
         node = self.nodes[node_id].node
         assert node is not None, "it is down"
         return node.driver.machine
+
+    def phase(self, node_id: int) -> Phase:
+        node = self.nodes[node_id].node
+        assert node is not None, "it is down"
+        return node.phase
 
     def image(self, node_id: int | None = None) -> Any:
         """Committed metadata of a node, or the newest."""
