@@ -231,16 +231,13 @@ class World:
         self.run_until(self.scheduler.now_ms + QUIET_MS)
 
     def complete_voters(self) -> None:
-        """Adds the voters that an operator has removed, one at a time, until none is missing."""
+        """Adds the voters that an operator has removed, one at a time; a removal may still be on its way."""
         leader = next((node.node for node in self.nodes.values() if node.node and node.node.driver.is_leader), None)
-        if leader is None:
-            self.after(BETWEEN_ADDITIONS_MS, self.complete_voters)
-            return
-        present = {voter.node_id for voter in leader.driver.machine.voters}
-        missing = sorted(set(self.nodes) - present)
+        present = self.nodes if leader is None else {voter.node_id for voter in leader.driver.machine.voters}
+        missing = sorted(set(self.nodes) - set(present))
         if missing:
             self.ask_controller(add_voter(self.nodes[missing[0]]))
-            self.after(BETWEEN_ADDITIONS_MS, self.complete_voters)
+        self.after(BETWEEN_ADDITIONS_MS, self.complete_voters)
 
     def _progress(self) -> dict[str, int]:
         history = self.history
