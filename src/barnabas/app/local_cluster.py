@@ -33,6 +33,7 @@ CONTROLLER_PORT_DISTANCE = 10_000
 MAX_PORT = 65_535
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
+PAUSE_TIMEOUT_S = 5.0
 LOOK_S = 0.02
 
 
@@ -304,7 +305,11 @@ class LocalCluster:
                 self.kill(node_id)
 
     def pause(self, node_id: int) -> None:
-        self.signal(node_id, signal.SIGSTOP)
+        """Returns when the process stands still."""
+        deadline_s = time.monotonic() + PAUSE_TIMEOUT_S
+        if self.signal(node_id, signal.SIGSTOP):
+            while self.is_running(node_id) and not self.is_paused(node_id) and time.monotonic() < deadline_s:
+                time.sleep(LOOK_S)
 
     def resume(self, node_id: int) -> None:
         self.signal(node_id, signal.SIGCONT)
