@@ -42,7 +42,7 @@ class BrokerSettings(Settings):
         "process.roles",
         SettingType.LIST,
         ("broker", "controller"),
-        "Roles of this process. This build always runs both.",
+        "Roles of this process: broker, controller or both.",
         each_of("broker", "controller"),
         kafka_default="(required)",
     )
