@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -159,6 +160,23 @@ def test_a_broker_is_replaced_under_load(monkeypatch: pytest.MonkeyPatch) -> Non
         findings = check_log(servers, "orders", load.tallies)
         assert findings.is_good, findings
         assert len(from_json("broker", "load", "--seconds", "0.1")) == 4
+
+
+@pytest.mark.timeout(300)
+def test_a_broker_whose_folder_is_lost_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with EmbeddedCluster(brokers=3, data=tmp_path / "cluster") as cluster:
+        servers_of(cluster, monkeypatch)
+        run("topic", "create", "orders", "-p", "3")
+        run("produce", "orders", stdin="".join(f"{number}\n" for number in range(100)))
+        cluster.kill(2)
+        shutil.rmtree(cluster.folder / "node-2")
+        cluster_id = LocalCluster.open(cluster.folder).cluster_id
+        run("storage", "format", "-t", cluster_id, "-c", str(cluster.folder / "node-2.properties"), "-N")
+        cluster.restart(2)
+        run("quorum", "remove-voter", "2")
+        assert from_json("quorum", "add-voter", "2")["voters"] == [1, 2, 3]
+        wait_until(lambda: {each["out_of_sync"] for each in from_json("broker", "list")} == {0}, "it is in sync")
+        assert len(run("consume", "orders", "--offset", "earliest").stdout.split()) == 100
 
 
 # barnabas serve --workers

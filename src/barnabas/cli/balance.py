@@ -7,7 +7,7 @@ import click
 from barnabas.app.program import program
 from barnabas.cli import moves as moving
 from barnabas.cli.moves import Placement
-from barnabas.cli.output import print_json, print_table, size_text
+from barnabas.cli.output import counted, print_json, print_table, size_text
 from barnabas.client.reassignment import balance, files
 from barnabas.client.reassignment.layout import Assignment, moved_bytes
 from barnabas.client.wire import Client, cluster
@@ -56,13 +56,13 @@ def _show(plan: Assignment, now: Placement) -> None:
         brokers.append([broker.node_id, broker.rack, *(f"{a} -> {b}" for a, b in pairs), held])
     print_table(["broker", "rack", "replicas", "preferred leaders", "bytes"], brokers)
     copied = size_text(moved_bytes(now.assignment, plan, now.sizes))
-    click.echo(f"{len(plan)} partitions change, {copied} to copy.")
+    click.echo(f"{counted(len(plan), 'partition')} to change, {copied} to copy.")
 
 
 def _execute(client: Client, plan: Assignment, now: Placement, throttle: int | None, wait: bool, as_json: bool) -> None:
     moving.begin(client, plan, now, throttle)
     if not wait:
-        click.echo(f"Began to move {len(plan)} partitions; elect their leaders when they are done.", err=True)
+        click.echo(f"Began to move {counted(len(plan), 'partition')}; elect leaders when that is done.", err=True)
         return
     moving.follow(client, plan, now, quiet=as_json)
     if throttle is not None:
@@ -70,4 +70,4 @@ def _execute(client: Client, plan: Assignment, now: Placement, throttle: int | N
     failed = moving.elect_preferred(client, plan)
     for error in failed.values():
         click.echo(f"No preferred leader: {error}.", err=True)
-    click.echo(f"Moved {len(plan)} partitions.", err=True)
+    click.echo(f"Moved {counted(len(plan), 'partition')}.", err=True)

@@ -11,7 +11,7 @@ import click
 from barnabas.app.program import program
 from barnabas.cli import moves as moving
 from barnabas.cli.moves import Placement
-from barnabas.cli.output import print_json, print_table, size_text
+from barnabas.cli.output import counted, print_json, print_table, size_text
 from barnabas.client.reassignment import plans
 from barnabas.client.reassignment.layout import Assignment, PlanError, moved_bytes
 from barnabas.client.wire import BrokerError, Client, ClientError, cluster
@@ -146,7 +146,7 @@ def drain(node: int, throttle: int | None, wait: bool, bootstrap: str, as_json: 
     if as_json:
         print_json({"broker": node, "partitions_moved": len(moved), "is_drained": wait, "is_voter": is_voter})
     elif not wait and moved:
-        click.echo(f"Began to move {len(moved)} partitions off broker {node}.")
+        click.echo(f"Began to move {counted(len(moved), 'partition')} off broker {node}.")
     else:
         click.echo(f"Broker {node} holds no replicas. {_next_step(node, is_voter)}")
 
@@ -161,7 +161,7 @@ def _plan_drain(node: int, now: Placement) -> Assignment:
 def _announce(node: int, plan: Assignment, now: Placement, as_json: bool) -> None:
     if not as_json:
         size = size_text(moved_bytes(now.assignment, plan, now.sizes))
-        click.echo(f"Moving {len(plan)} partitions ({size}) off broker {node}.", err=True)
+        click.echo(f"Moving {counted(len(plan), 'partition')} ({size}) off broker {node}.", err=True)
 
 
 def _next_step(node: int, is_voter: bool) -> str:
@@ -186,7 +186,8 @@ def remove(node: int, bootstrap: str, as_json: bool) -> None:
         held = sum(node in part.replicas for topic in topics.values() for part in topic.partitions.values())
         if held:
             raise click.ClickException(
-                f"Broker {node} has replicas of {held} partitions. Drain it first: {program()} broker drain {node}"
+                f"Broker {node} has replicas of {counted(held, 'partition')}. "
+                f"Drain it first: {program()} broker drain {node}"
             )
         quorum = _quorum(client)
         if quorum is not None and any(voter.node_id == node for voter in quorum.voters):

@@ -17,6 +17,7 @@ from barnabas.app.local_cluster import LOOK_S, STOP_TIMEOUT_S, LocalCluster, cho
 from barnabas.app.program import program
 from barnabas.cli.cluster_status import StatusReader
 from barnabas.cli.cluster_view import LiveView, PlainView
+from barnabas.cli.output import counted
 from barnabas.model.errors import StartError
 
 HOST = "127.0.0.1"
@@ -73,7 +74,7 @@ def _open_or_create(folder: Path, brokers: int | None, settings: Mapping[str, st
 
 
 def _start(local: LocalCluster) -> None:
-    click.echo(f"Starting {len(local.nodes)} brokers in {local.folder}.")
+    click.echo(f"Starting {counted(len(local.nodes), 'broker')} in {local.folder}.")
     began_s = time.monotonic()
     local.start_all()
     click.echo(f"Started in {time.monotonic() - began_s:.1f} s. Bootstrap servers: {local.bootstrap_servers}")
@@ -103,5 +104,4 @@ def stop(local: LocalCluster) -> None:
     deadline_s = time.monotonic() + STOP_TIMEOUT_S
     while local.keeper() is not None and time.monotonic() < deadline_s:
         time.sleep(LOOK_S)
-    several = "" if len(running) == 1 else "s"
-    click.echo(f"Stopped {len(running)} broker{several} in {local.folder}.")
+    click.echo(f"Stopped {counted(len(running), 'broker')} in {local.folder}.")

@@ -9,7 +9,7 @@ from typing import Any, Self
 import click
 
 from barnabas.cli.cluster_status import ClusterStatus, NodeStatus
-from barnabas.cli.output import print_table, size_text
+from barnabas.cli.output import counted, print_table, size_text
 
 COLUMNS = ("node", "address", "state", "role", "leaders", "replicas", "out of sync", "pid")
 COLOURS = {"serving": "green", "fenced": "yellow", "paused": "yellow", "stopped": "red"}
@@ -23,7 +23,7 @@ def row(node: NodeStatus) -> list[object]:
 def partitions_text(status: ClusterStatus) -> str:
     if status.partitions is None:
         return "no broker answers"
-    text = f"{status.partitions} partitions of {status.topics} topics"
+    text = f"{counted(status.partitions, 'partition')} of {counted(status.topics or 0, 'topic')}"
     return f"{text}, {status.under_replicated} under-replicated, {status.offline} offline"
 
 
@@ -42,7 +42,7 @@ def print_status(status: ClusterStatus, folder: str) -> None:
 
 def change_line(status: ClusterStatus) -> str:
     """All that does not change by itself, in one line."""
-    nodes = ", ".join(f"{node.node_id} {node.state} ({node.leaders} leaders)" for node in status.nodes)
+    nodes = ", ".join(f"{node.node_id} {node.state} ({counted(node.leaders, 'leader')})" for node in status.nodes)
     controller = "none" if status.controller is None else status.controller
     return f"nodes: {nodes}; controller: {controller}; {partitions_text(status)}"
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 
 import click
 
-from barnabas.cli.output import size_text
+from barnabas.cli.output import counted, size_text
 from barnabas.client.reassignment.layout import Assignment, PlanBroker, Replicas, moved_bytes
 from barnabas.client.wire import BrokerError, Client, admin, cluster
 from barnabas.client.wire.admin import ResourceType
@@ -76,7 +76,7 @@ def begin(client: Client, moves: Replicas, before: Placement, throttle: int | No
     if refused:
         first = next(iter(refused.values()))
         others = f", and {len(refused) - 1} more" if len(refused) > 1 else ""
-        raise click.ClickException(f"{len(refused)} of {len(moves)} moves were refused: {first}{others}.")
+        raise click.ClickException(f"{len(refused)} of {counted(len(moves), 'move')} refused: {first}{others}.")
 
 
 def follow(client: Client, moves: Replicas, before: Placement, *, quiet: bool = False) -> None:
@@ -173,7 +173,7 @@ class Progress:
     def show(self, done: int, copied: Callable[[], int]) -> None:
         if self._quiet:
             return
-        text = f"{done} of {self._moves} partitions moved"
+        text = f"{done} of {counted(self._moves, 'partition')} moved"
         if self._bar is not None:
             have = self._total_bytes if done == self._moves else min(copied(), self._total_bytes)
             shown = f"{text}, {size_text(have)} of {size_text(self._total_bytes)}"

@@ -107,6 +107,11 @@ def _print_records(columns: Sequence[str], rows: list[list[str]], title: str) ->
             click.echo(f"{column.ljust(width)}  {cell}")
 
 
+def counted(number: int, noun: str) -> str:
+    """``1 partition``, ``2 partitions``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def size_text(size: float) -> str:
     """1536 is ``1.5 KB``."""
     for unit in ("B", "KB", "MB", "GB"):

@@ -76,16 +76,13 @@ def remove_voter(node: int, directory_id: str | None, bootstrap: str, as_json: b
 
 
 def _observed(quorum: QuorumInfo, node: int) -> Uuid:
-    """The directory id of a node that follows the metadata log."""
-    found = [each.directory_id for each in quorum.observers if each.node_id == node and each.directory_id != ZERO_UUID]
+    """The directory id of a node that follows the metadata log; the latest, where it has lost a folder before."""
+    found = [each for each in quorum.observers if each.node_id == node and each.directory_id != ZERO_UUID]
     if not found:
         raise click.ClickException(
             f"Node {node} does not follow the metadata log: start it first. {program()} quorum status shows all."
         )
-    if len(found) > 1:
-        ids = ", ".join(map(uuid_text, found))
-        raise click.ClickException(f"Several folders follow as node {node}: give --directory-id, one of {ids}.")
-    return found[0]
+    return max(found, key=lambda each: each.last_fetch_ms).directory_id
 
 
 def _uuid(text: str) -> Uuid:

@@ -11,7 +11,7 @@ import click
 from barnabas.app.program import program
 from barnabas.cli import moves as moving
 from barnabas.cli.moves import Placement
-from barnabas.cli.output import print_json, print_table, size_text
+from barnabas.cli.output import counted, print_json, print_table, size_text
 from barnabas.cli.suggestions import naming_topics, no_such_topic
 from barnabas.client.reassignment import files, plans
 from barnabas.client.reassignment.layout import Assignment, PlanError, changes, moved_bytes
@@ -51,7 +51,7 @@ def generate(
         return
     click.echo(files.reassignment_text(plan))
     size = size_text(moved_bytes(current, moves, now.sizes))
-    click.echo(f"{len(moves)} of {len(current)} partitions change, {size} to copy.", err=True)
+    click.echo(f"{len(moves)} of {counted(len(current), 'partition')} change, {size} to copy.", err=True)
 
 
 def _check_brokers(now: Placement, wanted: list[int] | None) -> None:
@@ -82,7 +82,7 @@ def execute(plan: Any, additional: bool, throttle: int | None, wait: bool, boots
         print_json({"moves": moving.describe_moves(wanted, now), "before": files.reassignment_value(before)})
     else:
         done = "Moved" if wait else "Began to move"
-        click.echo(f"{done} {len(wanted)} partitions.")
+        click.echo(f"{done} {counted(len(wanted), 'partition')}.")
 
 
 def _check_known(client: Client, now: Placement, wanted: Assignment) -> None:
@@ -131,7 +131,7 @@ def cancel(plan: Any, bootstrap: str, as_json: bool) -> None:
     if as_json:
         print_json({"cancelled": list(map(str, cancelled)), "refused": {str(p): str(e) for p, e in refused.items()}})
     else:
-        click.echo(f"Cancelled {len(cancelled)} moves." if wanted else "None of these partitions moves.")
+        click.echo(f"Cancelled {counted(len(cancelled), 'move')}." if wanted else "None of these partitions moves.")
         for error in refused.values():
             click.echo(f"Not cancelled: {error}.", err=True)
     sys.exit(1 if refused else 0)
@@ -154,7 +154,7 @@ def elect(kind: str, topic: str | None, number: int | None, file: Any, bootstrap
     else:
         for error in failed.values():
             click.echo(f"{error}.", err=True)
-        count = "all partitions" if places is None else f"{len(places)} partitions"
+        count = "all partitions" if places is None else counted(len(places), "partition")
         click.echo(f"Elected {kind} leaders of {count}; {len(failed)} failed.")
     sys.exit(1 if failed else 0)
 
