@@ -125,7 +125,8 @@ class LocalCluster:
         return (folder / DESCRIPTION).exists()
 
     def configure(self, settings: Mapping[str, str]) -> None:
-        """Changes settings of every node, from its next start on."""
+        """Changes settings of every node, from its next start on. Raises StartError."""
+        settings_loader.load(given=settings.items())  # checks them
         for node_id in self.nodes:
             path = self._settings_path(node_id)
             texts = {**settings_loader.parse_properties(path.read_text()), **settings}
