@@ -143,7 +143,7 @@ def test_a_broker_is_replaced_under_load(monkeypatch: pytest.MonkeyPatch) -> Non
             cluster.stop_broker(2)
             run("broker", "remove", "2")
             assert [each["broker"] for each in from_json("broker", "list")] == [1, 3, 4]
-            assert "is not a voter; 1, 3, 4 are" in run("quorum", "remove-voter", "2", code=1).stderr
+            assert "is not a voter; the voters are 1, 3, 4" in run("quorum", "remove-voter", "2", code=1).stderr
 
             cluster.restart(2)
             assert from_json("quorum", "add-voter", "2")["voters"] == [1, 2, 3, 4]

@@ -68,7 +68,7 @@ def remove_voter(node: int, directory_id: str | None, bootstrap: str, as_json: b
         known = [voter for voter in quorum.voters if voter.node_id == node]
         if not known:
             voters = ", ".join(str(voter.node_id) for voter in quorum.voters)
-            raise click.ClickException(f"Node {node} is not a voter; {voters} are.")
+            raise click.ClickException(f"Node {node} is not a voter; the voters are {voters}.")
         directory = _uuid(directory_id) if directory_id is not None else known[0].directory_id
         cluster.remove_voter(client, node, directory)
         after = cluster.describe_quorum(client)

@@ -28,9 +28,7 @@ def generate(
     widths = {partition: replication_factor or len(replicas) for partition, replicas in current.items()}
     for partition, width in widths.items():
         if width > len(layout.racks):
-            raise PlanError(
-                f"{partition} cannot have {width} replicas: there are {len(layout.racks)} brokers to place it"
-            )
+            raise PlanError(f"{partition} cannot have {width} replicas: {_there_are(len(layout.racks))} to place it")
     for partition, replicas in current.items():
         layout.assign(partition, _kept(layout, replicas, widths[partition]))
     for partition, width in widths.items():
@@ -71,8 +69,8 @@ def drain(
         chosen = layout.candidate(kept)
         if chosen is None:
             raise PlanError(
-                f"{partition} has {len(replicas)} replicas, and without broker {leaving} there are {len(others)} "
-                "brokers that serve"
+                f"{partition} has {_replicas(len(replicas))}, and without broker {leaving} "
+                f"{_there_are(len(others))} that serve"
             )
         layout.assign(partition, _replaced(layout, replicas, kept, leaving, chosen))
     return changes(current, layout.assignment)
@@ -84,3 +82,11 @@ def _replaced(layout: Layout, replicas: Sequence[int], kept: list[int], leaving:
         return [chosen if node_id == leaving else node_id for node_id in replicas]
     leader = min(kept, key=lambda node_id: (layout.leaders[node_id], node_id))
     return [leader, *(node_id for node_id in kept if node_id != leader), chosen]
+
+
+def _there_are(brokers: int) -> str:
+    return "there is 1 broker" if brokers == 1 else f"there are {brokers} brokers"
+
+
+def _replicas(count: int) -> str:
+    return "1 replica" if count == 1 else f"{count} replicas"
