@@ -4,7 +4,7 @@
     register 1 [incarnation=a] [directory=d,e] [cluster=c] [rack=r] [previous=3] [zookeeper] [feature:name=0-1 …]
     heartbeat 1 [offset=3] [epoch=2] [fence] [shutdown] [offline=d] [cordoned=d]
     controller 1                                             wait 9000           (milliseconds)
-    activate                                                 timer elections     (fires it)
+    activate [2@1000]   (the former controller was heard at)   timer elections     (fires it)
     expire       (the timer of sessions)                     bootstrap feature=1 …
     refused 1    (nothing listens at broker 1's address)
     unregister 1                                             features [validate] [downgrade|unsafe] feature=1 …
@@ -180,8 +180,10 @@ class MetadataScenario:
     def _timer(self, words: list[str], _: list[str]) -> list[str]:
         return self._decide(TimerFired(" ".join(words)), lambda _: ["ok"])
 
-    def _activate(self, _: list[str], __: list[str]) -> list[str]:
-        return self._decide(Activate(), lambda _: ["ok"])
+    def _activate(self, words: list[str], _: list[str]) -> list[str]:
+        node, _, heard_ms = words[0].partition("@") if words else ("", "", "")
+        former = (int(node), int(heard_ms)) if words else None
+        return self._decide(Activate(former), lambda _: ["ok"])
 
     def _unregister(self, words: list[str], _: list[str]) -> list[str]:
         request = unregister_broker.UnregisterBrokerRequest(broker_id=int(words[0]))

@@ -59,7 +59,7 @@ class Controller:
         self._shard = Shard(machine, self.driver, self.clock, self.metadata.commit)
         if not self.committed.features:
             self._shard.submit(Bootstrap(self._bootstrap()), self._bootstrapped)
-        self._shard.submit(Activate(), lambda _: None)
+        self._shard.submit(Activate(self.driver.machine.last_leader), lambda _: None)
 
     def _bootstrapped(self, outcome: Any) -> None:
         if isinstance(outcome, ApiError):

@@ -305,8 +305,10 @@ class Node:
         return self.driver.leader_id, self.driver.leader_address
 
     def _renew_lease(self, sent_ms: int) -> None:
+        """A controller that is cut off answers the broker of its own process for a while, and does not count."""
+        confirmed_ms = self.driver.machine.majority_heard_ms
         if self.broker_part is not None:
-            self.broker_part.lease.renew(sent_ms)
+            self.broker_part.lease.renew(sent_ms if confirmed_ms is None else min(sent_ms, confirmed_ms))
 
     def _offline_directories(self) -> list[bytes]:
         ids = zip(self._directories, self._directory_ids, strict=True)

@@ -74,6 +74,9 @@ class Activate(Struct, frozen=True):
     Every unfenced broker gets a fresh session, and what a former controller left half-done is taken up.
     """
 
+    last_leader: tuple[int, int] | None = None
+    """(node, monotonic time) of the former leader as this node last heard of it."""
+
 
 class BrokerRefused(Struct, frozen=True):
     """Submitted by the runtime when nothing listens where a broker has registered."""
@@ -128,8 +131,8 @@ class MetadataMachine:
 
     # The runtime's requests
 
-    def _activate(self, _: Activate, now_ms: int) -> Outcome:
-        self._sessions.activate(self.image, now_ms)
+    def _activate(self, request: Activate, now_ms: int) -> Outcome:
+        self._sessions.activate(self.image, now_ms, request.last_leader)
         self._balance.activate()
         self._elections.resume(self.image, self.index)
         return self._elections.step(PartitionRules(self.image, self.policy)), None

@@ -1,7 +1,8 @@
 """Broker sessions: who has been heard of, and how far each broker has read the metadata log.
 
 In memory only, as in Kafka: fencing is a record, the time of a heartbeat is not. A controller that becomes active gives
-every unfenced broker a full session (``activate``), since it does not know when the former one heard of it.
+every unfenced broker a full session (``activate``), since it does not know when the former one heard of it. Only that
+of the broker in the former controller's process began earlier: this node knows itself when it last heard of it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class Sessions:
         self._shutdown_offsets: dict[int, int] = {}
         """Broker that shuts down -> the metadata offset at which it led nothing more."""
 
-    def activate(self, image: MetadataImage, now_ms: int) -> None:
+    def activate(self, image: MetadataImage, now_ms: int, last_leader: tuple[int, int] | None = None) -> None:
+        """``last_leader`` is (node, time) of the former controller as this one last heard of it, as a voter."""
         self._is_active, self._is_armed = True, False
         self._deadlines.clear()
         self._heard.clear()
@@ -39,6 +41,14 @@ class Sessions:
         self._refused_ms.clear()
         self._shutdown_offsets.clear()
         self._begin_missing(image, now_ms)
+        if last_leader is not None and last_leader[0] in self._deadlines:
+            self._shorten(*last_leader, now_ms)
+
+    def _shorten(self, node_id: int, heard_ms: int, now_ms: int) -> None:
+        """Its silence brought this controller in: the session has been running since. If it lives, it is heard of."""
+        session_ms = self._policy.broker_session_timeout_ms
+        ends_ms = max(heard_ms + session_ms, now_ms + session_ms * 2 // 5)
+        self._deadlines[node_id] = min(ends_ms, self._deadlines[node_id])
 
     def _begin_missing(self, image: MetadataImage, now_ms: int) -> None:
         for node_id, broker in image.brokers.items():

@@ -178,6 +178,7 @@ class Following:
 
     def _heard(self, state: Follower) -> None:
         self._quorum.leader_failures = 0
+        self._quorum.last_leader = (self._quorum.leader_id, self._quorum.now_ms)
         state.has_fetched = True
         state.fetch_deadline_ms = self._quorum.now_ms + self._quorum.settings.fetch_timeout_ms
 

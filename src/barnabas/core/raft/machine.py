@@ -143,6 +143,19 @@ class RaftMachine:
         return isinstance(self._quorum.state, Leading) and self._quorum.state.has_appended
 
     @property
+    def last_leader(self) -> tuple[int, int] | None:
+        """(node, monotonic time) of the last leader that has answered a fetch of this node."""
+        return self._quorum.last_leader
+
+    @property
+    def majority_heard_ms(self) -> int | None:
+        """Until when this leader is known to have led: a majority had fetched. None where no others vote."""
+        state = self._quorum.state
+        if not isinstance(state, Leading) or not state.has_other_voters:
+            return None
+        return state.check_quorum_ms - self._quorum.settings.check_quorum_timeout_ms
+
+    @property
     def progress(self) -> list[ReplicaProgress]:
         """Of the other replicas, where this node leads."""
         state = self._quorum.state

@@ -70,6 +70,8 @@ class Quorum:
         self.synced_offset = 0
         self.leader_failures = 0
         """Fetches in a row that the leader's machine refused or cut."""
+        self.last_leader: tuple[int, int] | None = None
+        """(node, monotonic time) of the last leader that has answered a fetch of this node."""
         self.effects: list[Effect] = []
         self._held: list[Effect] = []
         self._stored = NO_VOTE
