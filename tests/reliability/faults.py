@@ -46,6 +46,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--target", choices=fault_kinds.TARGETS[1:], help="only this target")
     parser.add_argument("--output", type=Path, help="folder for histories, logs, figures and the plot")
     parser.add_argument("--power", action="store_true", help="flushed topics on ext4 images, and power cuts too (root)")
+    parser.add_argument("--without-flush", action="store_true", help="with --power: to see that losses are found")
     parser.add_argument("--watch", action="store_true", help="no faults: report elections and fenced brokers")
     parser.add_argument("--busy", type=int, default=0, help="with --watch: busy loops beside the cluster")
     options = parser.parse_args()
@@ -109,7 +110,7 @@ def _round(
             hosts,
             folder,
             chance,
-            settings=fault_power.SETTINGS if options.power else {},
+            settings=fault_power.SETTINGS if options.power and not options.without_flush else {},
             say=lambda text: print(text, flush=True),
             make_injector=make_injector,
         )
