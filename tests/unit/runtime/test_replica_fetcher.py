@@ -9,6 +9,7 @@ from barnabas.model.errors import ErrorCode
 from barnabas.model.ids import TopicPartition, Uuid
 from barnabas.runtime.partition import Partition
 from barnabas.runtime.replica_fetcher import FetchSettings, ReplicaFetcher
+from barnabas.runtime.replication_throttle import ReplicationThrottle
 from barnabas.sim.clock import NodeClock, Scheduler
 from barnabas.sim.disk import SimDisk
 from barnabas.wire.api.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
@@ -33,6 +34,7 @@ class Place:
             send=lambda request, _timeout_ms, then: self.sent.append((request, then)),
             clock=self.clock,
             settings=SETTINGS,
+            throttle=ReplicationThrottle(2, self.clock, lambda _: True),
             report=lambda *_, **__: None,
         )
 
