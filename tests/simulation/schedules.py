@@ -77,12 +77,13 @@ def double_vote(seed: int = 1, *, power: bool = True) -> None:
     elected = _await_role(schedule, others, Role.LEADER)
     raft_epoch = schedule.raft(elected).raft_epoch
     others.remove(elected)
-    schedule.kill(*others, power=power)  # they have voted, and have nothing of the new leader's log
     schedule.isolate(elected)
-    schedule.start(*others)
-    for voter in others:
+    for voter in others:  # one after the other: a candidate that reaches too few gives up
+        schedule.kill(voter, power=power)  # it has voted, and has nothing of the new leader's log
+        schedule.start(voter)
         schedule.rejoin(voter)
-    schedule.isolate(elected)
+        schedule.isolate(elected)
+        schedule.wait(150)
     _await_role(schedule, [rival, *others], Role.LEADER)
     again = max(schedule.raft(node).raft_epoch for node in (rival, *others))
     schedule.expect(again > raft_epoch, f"an epoch after {raft_epoch}")
