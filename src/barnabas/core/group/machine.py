@@ -7,8 +7,9 @@ group until a later decision answers it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from barnabas.core.decision import Decision
 from barnabas.core.group import classic
@@ -39,17 +40,17 @@ from barnabas.wire.api import (
 )
 from barnabas.wire.stored.classic_group import GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 
-_DECIDE: dict[type, tuple[type[Turn], str]] = {
-    join_group.JoinGroupRequest: (JoiningTurn, "join"),
-    sync_group.SyncGroupRequest: (MembershipTurn, "sync"),
-    heartbeat.HeartbeatRequest: (MembershipTurn, "heartbeat"),
-    leave_group.LeaveGroupRequest: (MembershipTurn, "leave"),
-    offset_commit.OffsetCommitRequest: (OffsetsTurn, "commit"),
-    offset_fetch.OffsetFetchRequest: (OffsetsTurn, "fetch"),
-    offset_delete.OffsetDeleteRequest: (OffsetsTurn, "delete_offsets"),
-    describe_groups.DescribeGroupsRequest: (ListingTurn, "describe"),
-    list_groups.ListGroupsRequest: (ListingTurn, "list"),
-    delete_groups.DeleteGroupsRequest: (ListingTurn, "delete"),
+_DECIDE: dict[type, tuple[type[Turn], Callable[[Any, Any], None]]] = {
+    join_group.JoinGroupRequest: (JoiningTurn, JoiningTurn.join),
+    sync_group.SyncGroupRequest: (MembershipTurn, MembershipTurn.sync),
+    heartbeat.HeartbeatRequest: (MembershipTurn, MembershipTurn.heartbeat),
+    leave_group.LeaveGroupRequest: (MembershipTurn, MembershipTurn.leave),
+    offset_commit.OffsetCommitRequest: (OffsetsTurn, OffsetsTurn.commit),
+    offset_fetch.OffsetFetchRequest: (OffsetsTurn, OffsetsTurn.fetch),
+    offset_delete.OffsetDeleteRequest: (OffsetsTurn, OffsetsTurn.delete_offsets),
+    describe_groups.DescribeGroupsRequest: (ListingTurn, ListingTurn.describe),
+    list_groups.ListGroupsRequest: (ListingTurn, ListingTurn.list),
+    delete_groups.DeleteGroupsRequest: (ListingTurn, ListingTurn.delete),
 }
 NEVER_MS = 1 << 62
 _CHANGES_MEMBERS = (join_group.JoinGroupRequest, sync_group.SyncGroupRequest, leave_group.LeaveGroupRequest)
@@ -99,9 +100,9 @@ class GroupMachine:
             return self._topics_deleted(request.topics)
         invariant(isinstance(request, GroupRequest), f"{type(request).__name__} is not a request about groups")
         assert isinstance(request, GroupRequest)  # for the type checker
-        kind, method = _DECIDE[type(request.message)]
+        kind, decide = _DECIDE[type(request.message)]
         turn = kind(self, token, request, now_ms)
-        getattr(turn, method)(request.message)
+        decide(turn, request.message)
         if isinstance(request.message, _CHANGES_MEMBERS):
             self._note(request.message.group_id)
         elif isinstance(request.message, heartbeat.HeartbeatRequest):
