@@ -5,6 +5,7 @@
     python -m bench raw                CPU of Barnabas under prepared requests, without a client library
     python -m bench life               start, recovery after kill -9, memory
     python -m bench groups             times of group operations, and 10,000 partitions
+    python -m bench cluster            three brokers: acks=all, failover, partitions, a replica that catches up
     python -m bench --no-kafka         Barnabas only
     python -m bench compare --librdkafka /usr/lib/x86_64-linux-gnu/librdkafka.so.1
                                        with another version of the client, here Debian's
@@ -16,12 +17,13 @@ Needs gcc (the load generator is a C program on the librdkafka of confluent-kafk
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
 from pathlib import Path
 
-from bench import memory, rdkafka, report, suite, systems
+from bench import cluster_rows, clusters, memory, rdkafka, report, suite, systems
 
-PARTS = ("compare", "fsync", "raw", "life", "groups")
+PARTS = ("compare", "fsync", "raw", "life", "groups", "cluster")
 
 
 def main() -> None:
@@ -38,7 +40,8 @@ def main() -> None:
     )
     parser.add_argument("--warm", type=float, default=45.0, help="seconds to warm Kafka")
     parser.add_argument("--gigabytes", type=float, default=1.0, help="size of the log to recover")
-    parser.add_argument("--partitions", type=int, default=10_000, help="for the part groups")
+    parser.add_argument("--partitions", type=int, default=10_000, help="for the parts groups and cluster")
+    parser.add_argument("--failovers", type=int, default=5, help="for the part cluster: leaders killed")
     parser.add_argument("--no-kafka", action="store_true")
     parser.add_argument("--write", action="store_true", help="write docs/PERFORMANCE.md (the default without a part)")
     parser.add_argument(
@@ -82,6 +85,8 @@ def measure(
         sections.append(report.pairs(suite.lives(kinds, int(options.gigabytes * 1e9), say)))
     if "groups" in parts:
         sections.append(report.pairs(suite.group_lives(kinds, options.partitions, options.rounds, say)))
+    if "cluster" in parts:
+        sections.extend(cluster(options, kafka=len(kinds) > 1))
     if "raw" in parts:
         sections.append(report.costs(suite.broker_cost(options.scale, say)))
     return outcomes
@@ -99,6 +104,35 @@ def compared(
     finally:
         for system in running:
             system.__exit__()
+
+
+def cluster(options: argparse.Namespace, *, kafka: bool) -> list[str]:
+    """Throughput and latency side by side, then what needs a cluster for itself, one system after the other."""
+    kinds: list[type[clusters.Cluster]] = [clusters.BarnabasCluster, *([clusters.KafkaCluster] if kafka else [])]
+    outcomes = compared([*kinds], cluster_rows.rows(options.scale), options, fsync=False)
+    found: dict[str, dict[str, str]] = {}
+    for kind in kinds:
+        with kind() as system:
+            system.start()
+            for title, value in cluster_life(system, options):
+                found.setdefault(title, {})[system.name] = value
+    return [report.table(outcomes), report.pairs(list(found.items()))]
+
+
+def cluster_life(system: clusters.Cluster, options: argparse.Namespace) -> list[tuple[str, str]]:
+    memory_mb = system.memory_mb()
+    gaps = sorted(cluster_rows.failover_gaps(system, options.failovers, say))
+    few_s, many_s = cluster_rows.creation(system, 1000), cluster_rows.creation(system, options.partitions)
+    rate, kept = cluster_rows.catching_up(system, int(options.gigabytes * 1000), say)
+    return [
+        ("memory of three brokers, idle", f"{memory_mb:,.0f} MB"),
+        ("leader killed: median gap", f"{statistics.median(gaps):.1f} s" if gaps else "-"),
+        ("leader killed: longest gap", f"{gaps[-1]:.1f} s" if gaps else "-"),
+        ("1,000 partitions × 3 created and writable", f"{few_s:.1f} s"),
+        (f"{options.partitions:,} partitions × 3 created and writable", f"{many_s:.1f} s"),
+        ("a replica catches up", f"{rate:.0f} MB/s"),
+        ("producers beside it keep", f"{kept:.0%} of their rate"),
+    ]
 
 
 def say(text: str) -> None:
