@@ -96,6 +96,8 @@ class BrokerLifecycle:
         self._timer: Timer | None = None
         self._reported_at_ms = clock.monotonic_ms()
         self._is_asking = False
+        self._controllers = 0
+        """How many there have been; the answer of a former one does not count."""
         self._leave_by_ms = 0
         self._on_accepted: Callable[[], None] = lambda: None
 
@@ -164,6 +166,13 @@ class BrokerLifecycle:
 
     # Heartbeats
 
+    def on_controller(self) -> None:
+        """Another controller is known: the one that was asked may never answer."""
+        self._controllers += 1
+        if self._is_asking:
+            self._is_asking = False
+            self._clock.call_at(self._clock.monotonic_ms(), self._beat)
+
     def _beat(self) -> None:
         if self.phase is Phase.LEFT or self._is_asking:
             return
@@ -178,11 +187,16 @@ class BrokerLifecycle:
             want_shut_down=self.phase is Phase.LEAVING,
             offline_log_dirs=self._offline_directories(),
         )
-        asked_in, sent_ms = self.phase, self._clock.monotonic_ms()
+        asked_in, sent_ms, controllers = self.phase, self._clock.monotonic_ms(), self._controllers
+
+        def answered(answer: Any) -> None:
+            if controllers == self._controllers:
+                self._on_beat(asked_in, sent_ms, answer)
+
         self._link.send(
             request,
             self._session_ms // 2,  # another controller may be elected while one that is cut off holds the request
-            lambda answer: self._on_beat(asked_in, sent_ms, answer),
+            answered,
             lane="heartbeat",
             retry=False,
         )

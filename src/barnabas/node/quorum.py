@@ -58,7 +58,9 @@ class Listener:
             timestamp_ms=snapshot.timestamp_ms,
         )
 
-    def on_leader(self, leader_id: int, raft_epoch: int) -> None: ...
+    def on_leader(self, leader_id: int, raft_epoch: int) -> None:
+        if leader_id >= 0:
+            self._node.lifecycle.on_controller()
 
     def on_leadership(self, raft_epoch: int) -> None:
         if self._node.controller is not None:
