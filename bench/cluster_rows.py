@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import threading
 import time
@@ -94,7 +95,7 @@ class _Load:
         self._thread.join()
         self._producer.flush(60)
         times = self._acknowledged_s
-        return max((after - before for before, after in zip(times, times[1:], strict=False)), default=float("inf"))
+        return max((after - before for before, after in itertools.pairwise(times)), default=float("inf"))
 
 
 def creation(cluster: Cluster, partitions: int) -> float:
