@@ -83,8 +83,10 @@ class Demo:
         self._view.step(f"kill -9 of node {self.victim}, which leads partition {named}.")
         self._local.kill(self.victim)
         counts = {number: len(load.tallies[number].values) for number in self.led}
-        self._watch(lambda: all(len(load.tallies[n].values) > counts[n] for n in self.led), PATIENCE_S)
-        self._view.step(f"Another replica leads: acknowledgements again after {self.gap_s:.1f} s.")
+        if self._watch(lambda: all(len(load.tallies[n].values) > counts[n] for n in self.led), PATIENCE_S):
+            self._view.step(f"Another replica leads: acknowledgements again after {self.gap_s:.1f} s.")
+        else:
+            self._view.step(f"No acknowledgement within {PATIENCE_S:.0f} s.")
         self._watch(lambda: False, STEADY_S)
 
     def _bring_back(self) -> None:

@@ -73,6 +73,8 @@ def begin(client: Client, moves: Replicas, before: Placement, throttle: int | No
     if throttle is not None:
         set_throttle(client, moves, before.assignment, throttle)
     refused = cluster.alter_reassignments(client, moves)
+    if len(refused) == len(moves) and throttle is not None:
+        clear_throttle(client, {place.topic for place in moves})
     if refused:
         first = next(iter(refused.values()))
         others = f", and {len(refused) - 1} more" if len(refused) > 1 else ""
