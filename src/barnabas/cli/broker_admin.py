@@ -86,7 +86,7 @@ def load(seconds: float, bootstrap: str, as_json: bool) -> None:
 def _usable(client: Client) -> dict[int, int]:
     """The free space of each broker's fullest disk."""
     found: dict[int, int] = {}
-    for folder in describe_log_dirs(client):
+    for folder in describe_log_dirs(client, skip_unavailable=True):
         if folder.usable_bytes >= 0:
             found[folder.node_id] = min(folder.usable_bytes, found.get(folder.node_id, folder.usable_bytes))
     return found

@@ -54,7 +54,7 @@ def read_placement(client: Client) -> Placement:
     }
     sizes: dict[TopicPartition, int] = {}
     held: dict[int, int] = {}
-    for folder in admin.describe_log_dirs(client):
+    for folder in admin.describe_log_dirs(client, skip_unavailable=True):
         held[folder.node_id] = held.get(folder.node_id, 0) + sum(folder.sizes.values())
         for place, size in folder.sizes.items():
             sizes[place] = max(size, sizes.get(place, 0))
@@ -98,7 +98,7 @@ def copied_bytes(client: Client, moves: Replicas, before: Placement) -> int:
     added = {place: set(to) - set(before.assignment.get(place, ())) for place, to in moves.items()}
     return sum(
         min(folder.sizes[place], before.sizes.get(place, 0))
-        for folder in admin.describe_log_dirs(client)
+        for folder in admin.describe_log_dirs(client, skip_unavailable=True)
         for place in folder.sizes
         if folder.node_id in added.get(place, ())
     )

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from barnabas.client.wire.client import Client
 from barnabas.client.wire.connection import Connection
-from barnabas.client.wire.errors import BrokerError
+from barnabas.client.wire.errors import BrokerError, BrokerUnavailable
 from barnabas.client.wire.routed import Answer, ask_leaders
 from barnabas.model.ids import TopicPartition
 from barnabas.wire.api import create_partitions as partitions_api
@@ -211,15 +211,28 @@ def delete_records(client: Client, offsets: Mapping[TopicPartition, int]) -> dic
     return ask_leaders(client, offsets, ask)
 
 
-def describe_log_dirs(client: Client, topics: Mapping[str, Sequence[int]] | None = None) -> list[LogDirectory]:
-    """The folders of every broker; of all partitions, or of those named. Raises BrokerError."""
+def describe_log_dirs(
+    client: Client, topics: Mapping[str, Sequence[int]] | None = None, *, skip_unavailable: bool = False
+) -> list[LogDirectory]:
+    """The folders of every broker; of all partitions, or of those named. Raises BrokerError.
+
+    ``skip_unavailable`` leaves out brokers that cannot be reached at once: one may have just stopped.
+    """
     wanted = None if topics is None else [dirs_api.DescribableLogDirTopic(name, list(p)) for name, p in topics.items()]
     if not client.metadata.brokers:
         client.load([])
     found: list[LogDirectory] = []
     for node_id in list(client.metadata.brokers):
         request = dirs_api.DescribeLogDirsRequest(topics=wanted)
-        reply = client.call(request, dirs_api.DescribeLogDirsResponse, node_id=node_id)
+        try:
+            if skip_unavailable:
+                reply = client.node(node_id).request(request, dirs_api.DescribeLogDirsResponse)
+            else:
+                reply = client.call(request, dirs_api.DescribeLogDirsResponse, node_id=node_id)
+        except BrokerUnavailable:
+            if not skip_unavailable:
+                raise
+            continue
         _check(reply.error_code, f"broker {node_id}", None)
         found += [_log_directory(node_id, item) for item in reply.results]
     return found
