@@ -139,7 +139,7 @@ class MetadataMachine:
 
     def _timer_fired(self, timer: TimerFired, now_ms: int) -> Outcome:
         if timer.name == sessions.TIMER:
-            self._sessions.on_timer()
+            self._sessions.on_timer(now_ms)
             return self._brokers.expire(self.image, self.index, now_ms)
         if timer.name == elections.TIMER:
             self._elections.on_timer()

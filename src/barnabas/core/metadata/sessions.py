@@ -11,6 +11,8 @@ from barnabas.core.metadata.image import BrokerImage, MetadataImage
 from barnabas.core.metadata.policy import MetadataPolicy
 
 TIMER = "sessions"
+LATE_MS = 100
+"""A timer that fires later than this was held up."""
 REFUSED_MS = 100
 """Refused connections over this time, and nothing heard meanwhile, end a session: the broker's process is gone."""
 
@@ -21,6 +23,7 @@ class Sessions:
         self._is_active = False
         """Whether this node is the active controller: only that one has timers."""
         self._is_armed = False
+        self._armed_ms = 0
         self._deadlines: dict[int, int] = {}
         """Broker -> monotonic end of its session."""
         self._heard: set[int] = set()
@@ -124,7 +127,16 @@ class Sessions:
         if not ends:
             return []
         self._is_armed = True
-        return [(TIMER, min(ends))]
+        self._armed_ms = min(ends)
+        return [(TIMER, self._armed_ms)]
 
-    def on_timer(self) -> None:
+    def on_timer(self, now_ms: int) -> None:
+        """A timer that is late says that this process stood still: heartbeats that arrived meanwhile wait to be read.
+
+        Sessions last a while longer then, so that a controller that was paused or starved fences nobody for it.
+        """
+        is_late = self._is_armed and now_ms - self._armed_ms >= LATE_MS
         self._is_armed = False
+        if is_late:
+            least_ms = now_ms + self._policy.broker_session_timeout_ms // 4
+            self._deadlines = {node_id: max(deadline, least_ms) for node_id, deadline in self._deadlines.items()}
