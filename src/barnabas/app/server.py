@@ -67,6 +67,7 @@ class Server:
             report=report,
             on_failure=on_failure,
             on_settings=self._on_settings,
+            drop_connections=self._drop_connections,
             check_metadata=adoption.check_served,
         )
 
@@ -126,6 +127,12 @@ class Server:
         limit_connections(self.limits, settings, self._descriptors)
         if self._address_limits is not None:
             self._address_limits.obey(settings)
+
+    def _drop_connections(self) -> None:
+        names = {bound.address.name for bound in self.bound}
+        for listener in self.listeners:
+            if listener.name in names:
+                listener.drop_connections()
 
     # Stopping
 

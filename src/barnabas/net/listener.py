@@ -186,6 +186,11 @@ class Listener:
 
     # The end
 
+    def drop_connections(self) -> None:
+        """Closes the connections that there are; new ones are accepted."""
+        for connection in self._connections():
+            connection.close()
+
     def stop_accepting(self) -> None:
         self._closed = True
         self._accept_off()

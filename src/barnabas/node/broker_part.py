@@ -57,6 +57,7 @@ class BrokerPart:
         broker_epoch: Callable[[], int],
         image: Callable[[], MetadataImage],
         on_settings: Callable[[BrokerSettings], None],
+        drop_connections: Callable[[], None],
         report: Callable[..., None],
     ) -> None:
         self.settings = self._given = settings
@@ -86,6 +87,7 @@ class BrokerPart:
             follower_ms=2 * settings.replica_fetch_wait_max_ms,
             clock=clock,
             on_change=self.broker.on_leadership,
+            drop_connections=drop_connections,
             report=report,
         )
         self.pipeline = Pipeline(broker_apis.table(self.broker), clock, report=report)

@@ -79,9 +79,13 @@ class Node:
         report: Report,
         on_failure: Callable[[str], None],
         on_settings: Callable[[BrokerSettings], None] = lambda _: None,
+        drop_connections: Callable[[], None] = lambda: None,
         check_metadata: CheckMetadata = lambda *_: None,
     ) -> None:
-        """``directories`` are absolute paths. ``on_settings`` gets the settings in force whenever they change."""
+        """``directories`` are absolute paths. ``on_settings`` gets the settings in force whenever they change.
+
+        ``drop_connections`` closes those of clients, who then look for other brokers.
+        """
         self.settings = settings
         self._static = static_settings
         self._roots = list(directories)
@@ -93,6 +97,7 @@ class Node:
         self._report = report
         self._on_failure = on_failure
         self._on_settings = on_settings
+        self._drop_connections = drop_connections
         self._check_metadata = check_metadata
         self._snapshots: Snapshots | None = None
         self._directories = [
@@ -276,6 +281,7 @@ class Node:
             broker_epoch=lambda: self.lifecycle.broker_epoch,
             image=lambda: self.metadata.committed,
             on_settings=self._on_settings,
+            drop_connections=self._drop_connections,
             report=self._report,
         )
 

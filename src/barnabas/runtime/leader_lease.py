@@ -1,7 +1,8 @@
 """A broker that the controller no longer hears stops leading, before another may lead in its place.
 
     heartbeat answered --> the lease lasts a session from when that heartbeat was sent
-    lease over         --> partitions that another broker may lead stand down: clients look for the new leader
+    lease over         --> partitions that another broker may lead stand down: clients look for the new leader, those
+                           that this broker no longer hears because their connections are closed
     heartbeat answered --> what the metadata still gives to this broker is led again
 
 The controller fences a broker a session after it last heard it, which is later. Without this, a leader that is cut off
@@ -19,6 +20,8 @@ from barnabas.model.ports import Clock, Timer
 from barnabas.runtime.partition import Partition
 from barnabas.runtime.partitions import LocalPartitions
 
+ANSWERS_MS = 50
+"""For the answers to waiting requests to leave before connections are closed."""
 CHECK_MS = 200
 """Between two looks at the followers while the lease is over."""
 
@@ -32,6 +35,7 @@ class LeaderLease:
         follower_ms: int,
         clock: Clock,
         on_change: Callable[[], None],
+        drop_connections: Callable[[], None],
         report: Callable[..., None],
     ) -> None:
         """``follower_ms``: a follower that has fetched within this time still follows. ``on_change`` is called when
@@ -41,6 +45,7 @@ class LeaderLease:
         self._follower_ms = follower_ms
         self._clock = clock
         self._on_change = on_change
+        self._drop_connections = drop_connections
         self._report = report
         self._until_ms = 0
         self._timer: Timer | None = None
@@ -72,6 +77,7 @@ class LeaderLease:
             self._report("the controller does not answer: partitions stand down", partitions=len(lost))
             self._partitions.stand_down(lost)
             self._on_change()
+            self._clock.call_at(now_ms + ANSWERS_MS, self._drop_connections)
         self._wait(now_ms + CHECK_MS)
 
     def _is_followed(self, partition: Partition, now_ms: int) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from barnabas.model.errors import ErrorCode
 from barnabas.model.ids import NO_LEADER, Uuid
-from barnabas.runtime.leader_lease import LeaderLease
+from barnabas.runtime.leader_lease import ANSWERS_MS, LeaderLease
 from barnabas.runtime.partition import Partition
 from barnabas.sim.clock import NodeClock, Scheduler
 from barnabas.sim.disk import SimDisk
@@ -35,13 +35,14 @@ class Place:
         )
         self.partition.lead(0, 0, (1, 2, 3), (1, 2, 3))
         self.stood_down: dict[Partition, None] = {}
-        self.changes = 0
+        self.changes = self.drops = 0
         self.lease = LeaderLease(
             partitions=self,  # type: ignore[arg-type]
             session_ms=SESSION_MS,
             follower_ms=FOLLOWER_MS,
             clock=clock,
             on_change=self._on_change,
+            drop_connections=self._drop_connections,
             report=lambda *_, **__: None,
         )
         self.lease.renew(0)
@@ -51,6 +52,9 @@ class Place:
 
     def _on_change(self) -> None:
         self.changes += 1
+
+    def _drop_connections(self) -> None:
+        self.drops += 1
 
     @property
     def led_with_others(self) -> list[Partition]:
@@ -84,7 +88,9 @@ def test_a_leader_without_answers_stands_down_and_answers_those_who_wait() -> No
     assert place.partition.leader_id == NO_LEADER
     assert refused(place.append) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert refused(lambda: place.partition.check_replica(-1)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert place.changes == 1
+    assert (place.changes, place.drops) == (1, 0)
+    place.scheduler.run_until(SESSION_MS + ANSWERS_MS)
+    assert place.drops == 1, "clients that this broker does not hear look elsewhere"
 
 
 def test_heartbeats_keep_the_lease() -> None:
