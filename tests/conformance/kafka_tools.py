@@ -191,7 +191,7 @@ def quorum(tools: Tools) -> None:
     directory_id = re.search(r"directory\.id=(\S+)", (folder / "meta.properties").read_text())
     assert directory_id is not None
     removal = ("--controller-id", str(node), "--controller-directory-id", directory_id[1])
-    tools.expect("Removed KRaft controller", command, "remove-controller", *removal)
+    tools.expect(r"Removed\s+KRaft controller", command, "remove-controller", *removal)
     tools.wait("a voter is removed", lambda: _role(tools, node) == "Observer")
     settings = str(tools.cluster.folder / f"node-{node}.properties")
     tools.expect("Added controller", command, "--command-config", settings, "add-controller")
