@@ -14,10 +14,13 @@ news: records, an error, or a high watermark or log start offset that differs fr
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
+from barnabas.core.replication.leader import Follower, LeaderState
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.model.ids import ZERO_UUID
 from barnabas.model.ports import Clock, Random
+from barnabas.runtime.partition import Partition
 from barnabas.wire.api.fetch import FetchPartition, FetchRequest
 
 EVICTION_MS = 120_000
@@ -30,10 +33,34 @@ Key = tuple[str | bytes, int]
 """(topic name or, from version 13, topic id; partition)."""
 
 
+class Settled(NamedTuple):
+    """A replica that held all of its leader's log."""
+
+    partition: Partition
+    leader: LeaderState
+    follower: Follower
+
+    def holds(self, target: Target, node_id: int, now_ms: int) -> bool:
+        """Whether the follower, which is in sync, asks for nothing that it has not been told; counts its fetch."""
+        partition, leader, follower = self
+        log = partition.log
+        if (
+            partition.leader is not leader
+            or log.log_end_offset != target.wanted.fetch_offset
+            or partition.high_watermark != target.high_watermark
+            or log.log_start_offset != target.log_start_offset
+            or not follower.is_eligible
+            or node_id not in leader.in_sync_replicas
+        ):
+            return False
+        follower.fetched_ms = follower.caught_up_ms = now_ms
+        return True
+
+
 class Target:
     """One partition of a fetch."""
 
-    __slots__ = ("high_watermark", "log_start_offset", "number", "topic", "wanted")
+    __slots__ = ("high_watermark", "log_start_offset", "number", "settled", "topic", "wanted")
 
     def __init__(self, topic: str | bytes, wanted: FetchPartition) -> None:
         self.topic = topic
@@ -42,6 +69,8 @@ class Target:
         self.high_watermark = -1
         """As last told to the client, with log_start_offset."""
         self.log_start_offset = -1
+        self.settled: Settled | None = None
+        """Where a follower has nothing to fetch: what tells whether that is still so, without reading again."""
 
 
 class FetchSession:
@@ -64,6 +93,7 @@ class FetchSession:
                     self.targets[name, wanted.partition] = Target(name, wanted)
                 else:
                     known.wanted = wanted
+                    known.settled = None
         for forgotten in request.forgotten_topics_data:
             name = forgotten.topic_id if self.by_id else forgotten.topic
             for number in forgotten.partitions:

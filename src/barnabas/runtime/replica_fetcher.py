@@ -84,6 +84,12 @@ class _Following(Struct):
     not_before_ms: int = 0
     sent: tuple[int, int, int] | None = None
     """(fetch offset, last fetched epoch, leader epoch) as the leader's session has it; None where it has none."""
+    sent_in: int = 0
+    """The number of the request that said so."""
+
+    def is_answered_by(self, number: int) -> bool:
+        """Whether the answer to that request is about the position that the partition still has."""
+        return self.sent_in <= number and self.sent == _position(self.partition)
 
 
 class ReplicaFetcher:
@@ -108,10 +114,13 @@ class ReplicaFetcher:
         self._throttle = throttle
         self._report = report
         self._following: dict[Key, _Following] = {}
+        self._moved: dict[Key, None] = {}
+        """Partitions whose position may differ from what the leader's session has."""
         self._forgotten: dict[Key, None] = {}
         """In the leader's session, and to be taken out of it."""
         self._session_id = 0
         self._session_epoch = 0
+        self._requests = 0
         self._generation = 0
         """Of the session: responses of a former one are discarded."""
         self._is_first = True
@@ -130,7 +139,10 @@ class ReplicaFetcher:
         """Also after its leader epoch has changed. What is added in one go is asked for in one request."""
         key = partition.topic_id, partition.name.partition
         former = self._following.get(key)
-        self._following[key] = _Following(partition, sent=former.sent if former is not None else None)
+        self._following[key] = _Following(partition)
+        if former is not None:
+            self._following[key].sent, self._following[key].sent_in = former.sent, former.sent_in
+        self._moved[key] = None
         self._forgotten.pop(key, None)
         if not self._will_advance:
             self._will_advance = True
@@ -143,6 +155,7 @@ class ReplicaFetcher:
     def remove(self, partition: Partition) -> None:
         key = partition.topic_id, partition.name.partition
         following = self._following.pop(key, None)
+        self._moved.pop(key, None)
         if following is not None and following.sent is not None:
             self._forgotten[key] = None
 
@@ -173,12 +186,15 @@ class ReplicaFetcher:
         """Partitions whose position differs from what the leader's session has."""
         now_ms = self._clock.monotonic_ms()
         changed = {}
-        for key, following in self._following.items():
+        for key in list(self._moved):
+            following = self._following[key]
             if following.not_before_ms > now_ms:
                 continue
             following.not_before_ms = 0
             if following.sent != _position(following.partition):
                 changed[key] = following
+            else:
+                del self._moved[key]
         return changed
 
     def _wait_for_backoff(self) -> None:
@@ -191,9 +207,11 @@ class ReplicaFetcher:
 
     def _send(self, changed: dict[Key, _Following]) -> None:
         settings = self._settings
-        for following in changed.values():
-            following.sent = _position(following.partition)
-        positions = {key: following.sent for key, following in self._following.items() if following.sent is not None}
+        self._requests += 1
+        number, generation = self._requests, self._generation
+        for key, following in changed.items():
+            following.sent, following.sent_in = _position(following.partition), number
+            del self._moved[key]
         request = FetchRequest(
             replica_state=ReplicaState(self._node_id, self._broker_epoch()),
             max_wait_ms=0 if self._is_first else settings.max_wait_ms,
@@ -211,9 +229,8 @@ class ReplicaFetcher:
         if self._session_id:
             self._session_epoch = 1 if self._session_epoch == MAX_EPOCH else self._session_epoch + 1
         self._in_flight += 1
-        generation = self._generation
         timeout_ms = settings.timeout_ms + settings.max_wait_ms
-        self._send_request(request, timeout_ms, lambda answer: self._on_answer(generation, positions, answer))
+        self._send_request(request, timeout_ms, lambda answer: self._on_answer(generation, number, answer))
 
     def _topics(self, changed: dict[Key, _Following]) -> list[FetchTopic]:
         topics: dict[bytes, FetchTopic] = {}
@@ -228,7 +245,7 @@ class ReplicaFetcher:
 
     # Responses
 
-    def _on_answer(self, generation: int, positions: dict[Key, tuple[int, int, int]], answer: Any) -> None:
+    def _on_answer(self, generation: int, number: int, answer: Any) -> None:
         self._in_flight -= 1
         if self._is_closed or generation != self._generation:
             self._advance()
@@ -249,7 +266,8 @@ class ReplicaFetcher:
             for data in topic.partitions:
                 key = topic.topic_id, data.partition_index
                 following = self._following.get(key)
-                if following is not None and _position(following.partition) == positions.get(key):
+                if following is not None and following.is_answered_by(number):
+                    self._moved[key] = None
                     self._take(key, following, data)
         self._advance()
 
@@ -271,6 +289,7 @@ class ReplicaFetcher:
         self._is_first = True
         self._session_id = self._session_epoch = 0
         self._forgotten.clear()
+        self._moved = dict.fromkeys(self._following)
         for following in self._following.values():
             following.sent = None
 
@@ -340,6 +359,7 @@ class ReplicaFetcher:
 
     def _back_off(self, key: Key, following: _Following, delay_ms: int) -> None:
         following.not_before_ms = self._clock.monotonic_ms() + delay_ms
+        self._moved[key] = None
         if following.sent is not None:
             following.sent = None
             self._forgotten[key] = None

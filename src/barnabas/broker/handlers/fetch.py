@@ -7,7 +7,7 @@ Leader hints: KIP-951. Consumers read from followers, and are sent to one in the
 from __future__ import annotations
 
 from barnabas.broker.context import Broker
-from barnabas.broker.fetch_sessions import FetchContext, Target, topic_of
+from barnabas.broker.fetch_sessions import FetchContext, Settled, Target, topic_of
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.runtime.partition import Partition
 from barnabas.runtime.pipeline import Request
@@ -55,6 +55,7 @@ class _Fetch:
         "_follower_epoch",
         "_request",
         "_results",
+        "_settled",
         "_total",
         "_urgent",
     )
@@ -69,6 +70,8 @@ class _Fetch:
         self._follower_epoch = request.replica_state.replica_epoch
         self._committed_only = request.isolation_level == READ_COMMITTED and self._follower < 0
         self._results: list[tuple[Target, PartitionData, Partition | None]] = []
+        self._settled: list[Partition] = []
+        """Partitions of a follower that has nothing to fetch from them."""
         self._total = 0
         self._urgent = False
         """An error, or something else that the client should learn now."""
@@ -79,8 +82,13 @@ class _Fetch:
         limit = min(self._request.max_bytes, self._broker.settings.fetch_max_bytes)
         full = limit - min(limit >> 4, SCRAP_BYTES)
         self._results.clear()
+        self._settled.clear()
         self._total = 0
+        now_ms = self._broker.clock.monotonic_ms()
         for target in self._context.targets:
+            if target.settled is not None and target.settled.holds(target, self._follower, now_ms):
+                self._settled.append(target.settled.partition)
+                continue
             data = PartitionData(target.number, aborted_transactions=None, records=b"")
             partition = None
             try:
@@ -155,7 +163,11 @@ class _Fetch:
         eligible = self._broker.may_be_in_sync(self._follower, self._follower_epoch)
         partition.on_follower_fetch(self._follower, self._follower_epoch, offset, eligible=eligible)
         data.high_watermark = partition.high_watermark
-        if offset == partition.log_end_offset or (max_bytes <= 0 and not first):
+        if offset == partition.log_end_offset:
+            leader = partition.check_leader()
+            target.settled = Settled(partition, leader, leader.followers[self._follower])
+            return 0
+        if max_bytes <= 0 and not first:
             return 0
         throttle = self._broker.throttle
         if throttle.holds_back(partition, self._follower):
@@ -204,11 +216,12 @@ class _Fetch:
             self._urgent
             or self._total >= self._request.min_bytes
             or self._request.max_wait_ms <= 0
-            or not self._results
+            or not (self._results or self._settled)
         )
 
     def park(self) -> None:
         waiting = [(partition, target.wanted.fetch_offset) for target, _, partition in self._results if partition]
+        waiting += [(partition, 0) for partition in self._settled]
         deadline_ms = self._broker.clock.monotonic_ms() + self._request.max_wait_ms
         delayed = DelayedFetch(
             waiting,
