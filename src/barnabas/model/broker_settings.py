@@ -9,11 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from barnabas.model.settings import (
+    BOOLEAN,
+    DOUBLE,
+    INT,
     INT_MAX,
+    LIST,
+    LONG,
     LONG_MAX,
+    SHORT,
+    STRING,
     Setting,
     Settings,
-    SettingType,
     at_least,
     between,
     described,
@@ -34,450 +40,263 @@ REPLICA_SELECTORS = (*_SELECTORS, *(f"org.apache.kafka.common.replica.{name}" fo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSettings(Settings):
-    node_id: int = setting(
-        "node.id", SettingType.INT, 1, "The id of this node.", at_least(0), kafka_default="(required)"
-    )
-    broker_id: int = setting("broker.id", SettingType.INT, -1, "An older name of node.id; -1 leaves it to node.id.")
+    node_id: int = setting(INT, 1, "The id of this node.", at_least(0), kafka_default="(required)")
+    broker_id: int = setting(INT, -1, "An older name of node.id; -1 leaves it to node.id.")
     process_roles: tuple[str, ...] = setting(
-        "process.roles",
-        SettingType.LIST,
+        LIST,
         ("broker", "controller"),
         "Roles of this process: broker, controller or both.",
         each_of("broker", "controller"),
         kafka_default="(required)",
     )
     listeners: tuple[str, ...] = setting(
-        "listeners",
-        SettingType.LIST,
+        LIST,
         ("PLAINTEXT://127.0.0.1:9092",),
         "Addresses to listen on: NAME://HOST:PORT, separated by commas. Port 0 takes a free one.",
         kafka_default="PLAINTEXT://:9092",
     )
     advertised_listeners: tuple[str, ...] | None = setting(
-        "advertised.listeners",
-        SettingType.LIST,
-        None,
-        "Addresses that clients connect to, if they differ from the listeners.",
+        LIST, None, "Addresses that clients connect to, if they differ from the listeners."
     )
     listener_security_protocol_map: tuple[str, ...] = setting(
-        "listener.security.protocol.map",
-        SettingType.LIST,
+        LIST,
         ("PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT"),
         "The protocol of each listener by name. This build speaks PLAINTEXT.",
         kafka_default="SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
     )
     controller_listener_names: tuple[str, ...] = setting(
-        "controller.listener.names",
-        SettingType.LIST,
-        ("CONTROLLER",),
-        "Listeners of the controller. A single node needs none.",
-        kafka_default="(required)",
+        LIST, ("CONTROLLER",), "Listeners of the controller. A single node needs none.", kafka_default="(required)"
     )
     controller_quorum_bootstrap_servers: tuple[str, ...] = setting(
-        "controller.quorum.bootstrap.servers",
-        SettingType.LIST,
-        (),
-        "Controllers to ask for the leader of the quorum: host:port, separated by commas.",
+        LIST, (), "Controllers to ask for the leader of the quorum: host:port, separated by commas."
     )
     controller_quorum_voters: tuple[str, ...] = setting(
-        "controller.quorum.voters",
-        SettingType.LIST,
+        LIST,
         (),
         "The older, static form of the bootstrap servers: id@host:port. The voters themselves are in the metadata log.",
     )
     controller_quorum_election_timeout_ms: int = setting(
-        "controller.quorum.election.timeout.ms",
-        SettingType.INT,
+        INT,
         1000,
         "A voter that knows no leader stands for election after this long, or up to twice as long.",
         at_least(1),
     )
     controller_quorum_fetch_timeout_ms: int = setting(
-        "controller.quorum.fetch.timeout.ms",
-        SettingType.INT,
+        INT,
         1500,
         "A voter that could not fetch from the leader for this long asks for an election.",
         at_least(1),
         kafka_default="2000",
     )
     controller_quorum_election_backoff_max_ms: int = setting(
-        "controller.quorum.election.backoff.max.ms",
-        SettingType.INT,
-        500,
-        "The longest wait between two elections of a voter.",
-        at_least(1),
-        kafka_default="1000",
+        INT, 500, "The longest wait between two elections of a voter.", at_least(1), kafka_default="1000"
     )
     controller_quorum_request_timeout_ms: int = setting(
-        "controller.quorum.request.timeout.ms",
-        SettingType.INT,
-        2000,
-        "How long a node of the quorum waits for the answer of another.",
-        at_least(1),
+        INT, 2000, "How long a node of the quorum waits for the answer of another.", at_least(1)
     )
     controller_quorum_retry_backoff_ms: int = setting(
-        "controller.quorum.retry.backoff.ms",
-        SettingType.INT,
-        20,
-        "The wait before a request to a node of the quorum is tried again.",
-        at_least(0),
+        INT, 20, "The wait before a request to a node of the quorum is tried again.", at_least(0)
     )
     controller_quorum_fetch_max_bytes: int = setting(
-        "controller.quorum.fetch.max.bytes",
-        SettingType.INT,
-        1048576,
-        "The most that one fetch of the metadata log asks for.",
-        at_least(1),
+        INT, 1048576, "The most that one fetch of the metadata log asks for.", at_least(1)
     )
     controller_quorum_fetch_snapshot_max_bytes: int = setting(
-        "controller.quorum.fetch.snapshot.max.bytes",
-        SettingType.INT,
-        1048576,
-        "The most of a metadata snapshot that is asked for at once.",
-        at_least(1),
+        INT, 1048576, "The most of a metadata snapshot that is asked for at once.", at_least(1)
     )
     controller_quorum_auto_join_enable: bool = setting(
-        "controller.quorum.auto.join.enable",
-        SettingType.BOOLEAN,
-        False,
-        "A controller that is no voter asks to become one.",
+        BOOLEAN, False, "A controller that is no voter asks to become one."
     )
-    broker_rack: str | None = setting("broker.rack", SettingType.STRING, None, "The rack of this broker.")
+    broker_rack: str | None = setting(STRING, None, "The rack of this broker.")
     log_dir: tuple[str, ...] = setting(
-        "log.dir",
-        SettingType.LIST,
-        ("data",),
-        "The data folder, if log.dirs is not set.",
-        kafka_default="/tmp/kafka-logs",
+        LIST, ("data",), "The data folder, if log.dirs is not set.", kafka_default="/tmp/kafka-logs"
     )
-    log_dirs: tuple[str, ...] | None = setting("log.dirs", SettingType.LIST, None, "The data folders.")
-    num_partitions: int = setting(
-        "num.partitions", SettingType.INT, 1, "Partitions of a topic that is created without a number.", at_least(1)
-    )
+    log_dirs: tuple[str, ...] | None = setting(LIST, None, "The data folders.")
+    num_partitions: int = setting(INT, 1, "Partitions of a topic that is created without a number.", at_least(1))
     default_replication_factor: int = setting(
-        "default.replication.factor",
-        SettingType.INT,
-        1,
-        "Replicas of a topic that is created without a number.",
-        at_least(1),
+        INT, 1, "Replicas of a topic that is created without a number.", at_least(1)
     )
-    auto_create_topics_enable: bool = setting(
-        "auto.create.topics.enable", SettingType.BOOLEAN, True, "Create a topic when a client first names it."
-    )
-    delete_topic_enable: bool = setting(
-        "delete.topic.enable", SettingType.BOOLEAN, True, "Whether topics can be deleted."
-    )
+    auto_create_topics_enable: bool = setting(BOOLEAN, True, "Create a topic when a client first names it.")
+    delete_topic_enable: bool = setting(BOOLEAN, True, "Whether topics can be deleted.")
     broker_session_timeout_ms: int = setting(
-        "broker.session.timeout.ms",
-        SettingType.INT,
-        2500,
-        "A broker without a heartbeat for this long is fenced.",
-        at_least(1),
-        kafka_default="9000",
+        INT, 2500, "A broker without a heartbeat for this long is fenced.", at_least(1), kafka_default="9000"
     )
     broker_heartbeat_interval_ms: int = setting(
-        "broker.heartbeat.interval.ms",
-        SettingType.INT,
-        400,
-        "How often a broker sends a heartbeat to the controller.",
-        at_least(1),
-        kafka_default="2000",
+        INT, 400, "How often a broker sends a heartbeat to the controller.", at_least(1), kafka_default="2000"
     )
     auto_leader_rebalance_enable: bool = setting(
-        "auto.leader.rebalance.enable",
-        SettingType.BOOLEAN,
-        True,
-        "Whether leadership returns to the preferred replicas from time to time.",
+        BOOLEAN, True, "Whether leadership returns to the preferred replicas from time to time."
     )
     leader_imbalance_check_interval_seconds: int = setting(
-        "leader.imbalance.check.interval.seconds",
-        SettingType.LONG,
+        LONG,
         300,
         "How often the controller looks for partitions that another than the preferred replica leads.",
         at_least(1),
     )
     inter_broker_listener_name: str | None = setting(
-        "inter.broker.listener.name",
-        SettingType.STRING,
-        None,
-        "The listener that other brokers connect to; the first one for clients where it is not set.",
+        STRING, None, "The listener that other brokers connect to; the first one for clients where it is not set."
     )
     replica_lag_time_max_ms: int = setting(
-        "replica.lag.time.max.ms",
-        SettingType.LONG,
+        LONG,
         10000,
         "A follower that has not caught up with its leader for this long leaves the in-sync replicas.",
         at_least(1),
         kafka_default="30000",
     )
     replica_selector_class: str | None = setting(
-        "replica.selector.class",
-        SettingType.STRING,
+        STRING,
         None,
         "RackAwareReplicaSelector (with or without its package) sends consumers with client.rack to a replica there.",
         one_of(*REPLICA_SELECTORS),
     )
-    replica_fetch_wait_max_ms: int = setting(
-        "replica.fetch.wait.max.ms", SettingType.INT, 500, "How long a leader may hold a follower's fetch.", at_least(1)
-    )
-    replica_fetch_min_bytes: int = setting(
-        "replica.fetch.min.bytes", SettingType.INT, 1, "Bytes that a follower's fetch waits for.", at_least(0)
-    )
-    replica_fetch_max_bytes: int = setting(
-        "replica.fetch.max.bytes",
-        SettingType.INT,
-        1048576,
-        "Bytes that a follower fetches of a partition.",
-        at_least(0),
-    )
-    replica_fetch_response_max_bytes: int = setting(
-        "replica.fetch.response.max.bytes", SettingType.INT, 10485760, "Bytes of a response to a follower.", at_least(0)
-    )
+    replica_fetch_wait_max_ms: int = setting(INT, 500, "How long a leader may hold a follower's fetch.", at_least(1))
+    replica_fetch_min_bytes: int = setting(INT, 1, "Bytes that a follower's fetch waits for.", at_least(0))
+    replica_fetch_max_bytes: int = setting(INT, 1048576, "Bytes that a follower fetches of a partition.", at_least(0))
+    replica_fetch_response_max_bytes: int = setting(INT, 10485760, "Bytes of a response to a follower.", at_least(0))
     replica_fetch_backoff_ms: int = setting(
-        "replica.fetch.backoff.ms",
-        SettingType.INT,
-        1000,
-        "How long a follower waits after a fetch of a partition has failed.",
-        at_least(0),
+        INT, 1000, "How long a follower waits after a fetch of a partition has failed.", at_least(0)
     )
-    replica_socket_timeout_ms: int = setting(
-        "replica.socket.timeout.ms", SettingType.INT, 30000, "How long a follower waits for a response.", at_least(1)
-    )
+    replica_socket_timeout_ms: int = setting(INT, 30000, "How long a follower waits for a response.", at_least(1))
     leader_replication_throttled_rate: int = setting(
-        "leader.replication.throttled.rate",
-        SettingType.LONG,
+        LONG,
         LONG_MAX,
         "Bytes a second that this broker sends to throttled replicas that are not in sync.",
         at_least(0),
         dynamic=True,
     )
     follower_replication_throttled_rate: int = setting(
-        "follower.replication.throttled.rate",
-        SettingType.LONG,
+        LONG,
         LONG_MAX,
         "Bytes a second that this broker fetches for its throttled replicas that are not in sync.",
         at_least(0),
         dynamic=True,
     )
-    connections_max_idle_ms: int = setting(
-        "connections.max.idle.ms", SettingType.LONG, 600000, "A connection idle for this long is closed.", at_least(1)
-    )
+    connections_max_idle_ms: int = setting(LONG, 600000, "A connection idle for this long is closed.", at_least(1))
     max_connections: int = setting(
-        "max.connections",
-        SettingType.INT,
+        INT,
         INT_MAX,
         "Connections at once. The default limit is the available descriptors less those that the logs need.",
         at_least(1),
         dynamic=True,
     )
     max_connections_per_ip: int = setting(
-        "max.connections.per.ip",
-        SettingType.INT,
-        INT_MAX,
-        "Connections at once from one address.",
-        at_least(0),
-        dynamic=True,
+        INT, INT_MAX, "Connections at once from one address.", at_least(0), dynamic=True
     )
     max_connections_per_ip_overrides: str = setting(
-        "max.connections.per.ip.overrides",
-        SettingType.STRING,
-        "",
-        "Limits of single addresses: host:number, separated by commas.",
-        dynamic=True,
+        STRING, "", "Limits of single addresses: host:number, separated by commas.", dynamic=True
     )
-    socket_request_max_bytes: int = setting(
-        "socket.request.max.bytes", SettingType.INT, 104857600, "The largest request accepted.", at_least(1)
-    )
+    socket_request_max_bytes: int = setting(INT, 104857600, "The largest request accepted.", at_least(1))
     queued_max_request_bytes: int = setting(
-        "queued.max.request.bytes",
-        SettingType.LONG,
+        LONG,
         256 << 20,
         "Buffered bytes of incomplete requests, over all connections; at the limit, reading pauses. -1 is no limit.",
         kafka_default="-1",
     )
-    socket_listen_backlog_size: int = setting(
-        "socket.listen.backlog.size", SettingType.INT, 50, "Connections that may wait to be accepted.", at_least(1)
-    )
+    socket_listen_backlog_size: int = setting(INT, 50, "Connections that may wait to be accepted.", at_least(1))
     frame_timeout_ms: int = setting(
-        "barnabas.frame.timeout.ms",
-        SettingType.LONG,
+        LONG,
         30000,
         "A request must be complete this long after its first byte, or its connection is closed.",
         at_least(1),
+        key="barnabas.frame.timeout.ms",
     )
-    fetch_max_bytes: int = setting(
-        "fetch.max.bytes", SettingType.INT, 57671680, "The most bytes in one fetch response.", at_least(1024)
-    )
-    max_incremental_fetch_session_cache_slots: int = setting(
-        "max.incremental.fetch.session.cache.slots", SettingType.INT, 1000, "Fetch sessions kept.", at_least(0)
-    )
+    fetch_max_bytes: int = setting(INT, 57671680, "The most bytes in one fetch response.", at_least(1024))
+    max_incremental_fetch_session_cache_slots: int = setting(INT, 1000, "Fetch sessions kept.", at_least(0))
     max_request_partition_size_limit: int = setting(
-        "max.request.partition.size.limit",
-        SettingType.INT,
-        2000,
-        "The most partitions in one DescribeTopicPartitions response.",
-        at_least(1),
+        INT, 2000, "The most partitions in one DescribeTopicPartitions response.", at_least(1)
     )
-    log_retention_check_interval_ms: int = setting(
-        "log.retention.check.interval.ms",
-        SettingType.LONG,
-        300000,
-        "How often retention is checked.",
-        at_least(1),
-    )
-    log_cleaner_enable: bool = setting(
-        "log.cleaner.enable", SettingType.BOOLEAN, True, "Whether topics with cleanup.policy=compact are compacted."
-    )
+    log_retention_check_interval_ms: int = setting(LONG, 300000, "How often retention is checked.", at_least(1))
+    log_cleaner_enable: bool = setting(BOOLEAN, True, "Whether topics with cleanup.policy=compact are compacted.")
     log_cleaner_backoff_ms: int = setting(
-        "log.cleaner.backoff.ms",
-        SettingType.LONG,
-        15000,
-        "How often the cleaner checks for work while there is none.",
-        at_least(0),
-        dynamic=True,
+        LONG, 15000, "How often the cleaner checks for work while there is none.", at_least(0), dynamic=True
     )
     log_cleaner_dedupe_buffer_size: int = setting(
-        "log.cleaner.dedupe.buffer.size",
-        SettingType.LONG,
+        LONG,
         134217728,
         "Memory for the latest offsets of keys during one compaction: 24 bytes a key, nine tenths of them used.",
         at_least(1 << 20),
         dynamic=True,
     )
     log_cleaner_io_buffer_size: int = setting(
-        "log.cleaner.io.buffer.size",
-        SettingType.INT,
-        524288,
-        "Bytes that a compaction reads and writes at a time.",
-        at_least(1024),
-        dynamic=True,
+        INT, 524288, "Bytes that a compaction reads and writes at a time.", at_least(1024), dynamic=True
     )
     log_cleaner_io_max_bytes_per_second: float = setting(
-        "log.cleaner.io.max.bytes.per.second",
-        SettingType.DOUBLE,
-        DOUBLE_MAX,
-        "Compaction reads and writes no more than this in all.",
-        at_least(1),
-        dynamic=True,
+        DOUBLE, DOUBLE_MAX, "Compaction reads and writes no more than this in all.", at_least(1), dynamic=True
     )
     log_flush_offset_checkpoint_interval_ms: int = setting(
-        "log.flush.offset.checkpoint.interval.ms",
-        SettingType.INT,
-        60000,
-        "How often recovery points are written; after a crash, logs are checked from there on.",
-        at_least(0),
+        INT, 60000, "How often recovery points are written; after a crash, logs are checked from there on.", at_least(0)
     )
     producer_id_expiration_ms: int = setting(
-        "producer.id.expiration.ms",
-        SettingType.INT,
-        86400000,
-        "How long the state of an idle idempotent producer is kept.",
-        at_least(1),
-        dynamic=True,
+        INT, 86400000, "How long the state of an idle idempotent producer is kept.", at_least(1), dynamic=True
     )
     metadata_log_max_record_bytes_between_snapshots: int = setting(
-        "metadata.log.max.record.bytes.between.snapshots",
-        SettingType.LONG,
-        20971520,
-        "Bytes of metadata log after which a snapshot is taken.",
-        at_least(1),
+        LONG, 20971520, "Bytes of metadata log after which a snapshot is taken.", at_least(1)
     )
     metadata_log_max_snapshot_interval_ms: int = setting(
-        "metadata.log.max.snapshot.interval.ms",
-        SettingType.LONG,
-        HOUR_MS,
-        "Time after which a snapshot is taken if the metadata log has grown; 0 disables it.",
-        at_least(0),
+        LONG, HOUR_MS, "Time after which a snapshot is taken if the metadata log has grown; 0 disables it.", at_least(0)
     )
-    offsets_topic_num_partitions: int = setting(
-        "offsets.topic.num.partitions", SettingType.INT, 50, "Partitions of __consumer_offsets.", at_least(1)
-    )
+    offsets_topic_num_partitions: int = setting(INT, 50, "Partitions of __consumer_offsets.", at_least(1))
     offsets_topic_replication_factor: int = setting(
-        "offsets.topic.replication.factor",
-        SettingType.SHORT,
-        1,
-        "Replicas of __consumer_offsets.",
-        at_least(1),
-        kafka_default="3",
+        SHORT, 1, "Replicas of __consumer_offsets.", at_least(1), kafka_default="3"
     )
-    offsets_topic_segment_bytes: int = setting(
-        "offsets.topic.segment.bytes", SettingType.INT, 104857600, "segment.bytes of __consumer_offsets.", at_least(1)
-    )
+    offsets_topic_segment_bytes: int = setting(INT, 104857600, "segment.bytes of __consumer_offsets.", at_least(1))
     offsets_retention_minutes: int = setting(
-        "offsets.retention.minutes",
-        SettingType.INT,
-        10080,
-        "How long the offsets of a group that has no members are kept.",
-        at_least(1),
+        INT, 10080, "How long the offsets of a group that has no members are kept.", at_least(1)
     )
     offsets_retention_check_interval_ms: int = setting(
-        "offsets.retention.check.interval.ms",
-        SettingType.LONG,
-        600000,
-        "How often expired offsets are removed.",
-        at_least(1),
+        LONG, 600000, "How often expired offsets are removed.", at_least(1)
     )
-    offset_metadata_max_bytes: int = setting(
-        "offset.metadata.max.bytes", SettingType.INT, 4096, "The longest text that may be committed with an offset."
-    )
+    offset_metadata_max_bytes: int = setting(INT, 4096, "The longest text that may be committed with an offset.")
     group_initial_rebalance_delay_ms: int = setting(
-        "group.initial.rebalance.delay.ms",
-        SettingType.INT,
+        INT,
         0,
         "How long a new group waits for more members before its first rebalance.",
         at_least(0),
         kafka_default="3000",
     )
-    group_min_session_timeout_ms: int = setting(
-        "group.min.session.timeout.ms", SettingType.INT, 6000, "The shortest session timeout of a member."
-    )
-    group_max_session_timeout_ms: int = setting(
-        "group.max.session.timeout.ms", SettingType.INT, 1800000, "The longest session timeout of a member."
-    )
-    group_max_size: int = setting(
-        "group.max.size", SettingType.INT, INT_MAX, "The most members of a group.", at_least(1)
-    )
+    group_min_session_timeout_ms: int = setting(INT, 6000, "The shortest session timeout of a member.")
+    group_max_session_timeout_ms: int = setting(INT, 1800000, "The longest session timeout of a member.")
+    group_max_size: int = setting(INT, INT_MAX, "The most members of a group.", at_least(1))
     group_heartbeat_hold_ms: int = setting(
-        "barnabas.group.heartbeat.hold.ms",
-        SettingType.INT,
+        INT,
         3000,
         "How long heartbeat responses are delayed while there is no rebalance, so that a rebalance reaches members at "
         "once; at most a third of the session timeout, and only for clients with background heartbeats. 0 is no delay.",
         at_least(0),
+        key="barnabas.group.heartbeat.hold.ms",
     )
     durable: bool = setting(
-        "barnabas.durable",
-        SettingType.BOOLEAN,
+        BOOLEAN,
         False,
         "Sync every append of every topic before it is acknowledged: acknowledged messages survive a power failure.",
+        key="barnabas.durable",
     )
     validation: str = setting(
-        "barnabas.validation",
-        SettingType.STRING,
+        STRING,
         "records",
         "What is checked of a produced batch: its header only, the records of uncompressed batches (records), or the "
         "records of compressed ones too (all).",
         one_of("header", "records", "all"),
+        key="barnabas.validation",
     )
     event_loop: str = setting(
-        "barnabas.event.loop",
-        SettingType.STRING,
+        STRING,
         "auto",
         "The event loop: uvloop where it is installed.",
         one_of("auto", "uvloop", "asyncio"),
+        key="barnabas.event.loop",
     )
     portable: bool = setting(
-        "barnabas.portable",
-        SettingType.BOOLEAN,
+        BOOLEAN,
         False,
         "Use nothing that only Linux or a compiler gives: no sendfile, no native record check.",
+        key="barnabas.portable",
     )
     open_files: int = setting(
-        "barnabas.open.files",
-        SettingType.INT,
+        INT,
         0,
         "Descriptors that the logs may hold open at once; 0 takes a share of what the process may open.",
         between(0, INT_MAX),
+        key="barnabas.open.files",
     )
 
     @property
@@ -538,7 +357,7 @@ def canonical(texts: dict[str, str]) -> dict[str, str]:
         target, factor = TIME_ALIASES[key]
         if key in texts:
             check = at_least(_LEAST_HOURS[key]) if key in _LEAST_HOURS else None
-            alias = Setting(key=key, type=SettingType.INT, default=0, documentation="", check=check)
+            alias = Setting(key=key, type=INT, default=0, documentation="", check=check)
             amount = alias.parse(texts[key])
             result.setdefault(target, str(amount * factor if amount >= 0 else -1))
     return result

@@ -26,8 +26,10 @@ class SettingType(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
-    CLASS = 8
     PASSWORD = 9
+
+
+BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, _ = SettingType
 
 
 class InvalidSetting(ValueError):
@@ -154,29 +156,10 @@ def each_of(*allowed: str, may_be_empty: bool = False) -> Check:
 T = TypeVar("T")
 
 
-def setting(
-    key: str,
-    kind: SettingType,
-    default: T,
-    documentation: str,
-    check: Check | None = None,
-    *,
-    synonym: str | None = None,
-    dynamic: bool = False,
-    kafka_default: object = None,
-) -> T:
-    """A field of a settings class."""
-    described = Setting(
-        key=key,
-        type=kind,
-        default=default,
-        documentation=documentation,
-        check=check,
-        synonym=synonym,
-        dynamic=dynamic,
-        kafka_default=kafka_default,
-    )
-    return field(default=default, metadata={"setting": described})
+def setting(kind: SettingType, default: T, documentation: str, check: Check | None = None, **more: Any) -> T:
+    """A field of a settings class. Its key is the field's name with dots, unless ``key`` names another."""
+    given = {"type": kind, "default": default, "documentation": documentation, "check": check, **more}
+    return field(default=default, metadata=given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,10 +173,6 @@ class Settings:
         given = {known[key][0]: known[key][1].parse(text) for key, text in texts.items() if key in known}
         return dataclasses.replace(defaults, **given) if defaults is not None else cls(**given)
 
-    def rendered(self) -> dict[str, str | None]:
-        """Every value by its key, as text."""
-        return {key: entry.render(getattr(self, name)) for key, (name, entry) in described(type(self)).items()}
-
 
 _described: dict[type[Settings], dict[str, tuple[str, Setting]]] = {}
 
@@ -202,6 +181,10 @@ def described(cls: type[Settings]) -> dict[str, tuple[str, Setting]]:
     """Kafka's key -> (attribute, setting) of a settings class, in the order of its text."""
     found = _described.get(cls)
     if found is None:
-        entries = ((item.name, item.metadata["setting"]) for item in dataclasses.fields(cls) if item.metadata)
-        found = _described[cls] = {entry.key: (name, entry) for name, entry in entries}
+        made = {item.name: Setting(**_with_key(item)) for item in dataclasses.fields(cls) if item.metadata}
+        found = _described[cls] = {entry.key: (name, entry) for name, entry in made.items()}
     return found
+
+
+def _with_key(item: dataclasses.Field[Any]) -> dict[str, Any]:
+    return {"key": item.name.replace("_", "."), **item.metadata}

@@ -6,10 +6,15 @@ import re
 from dataclasses import dataclass
 
 from barnabas.model.settings import (
+    BOOLEAN,
+    DOUBLE,
+    INT,
     INT_MAX,
+    LIST,
+    LONG,
     LONG_MAX,
+    STRING,
     Settings,
-    SettingType,
     at_least,
     between,
     each_of,
@@ -35,8 +40,7 @@ def _replicas(value: tuple[str, ...]) -> str | None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings(Settings):
     cleanup_policy: tuple[str, ...] = setting(
-        "cleanup.policy",
-        SettingType.LIST,
+        LIST,
         ("delete",),
         "What happens to old segments: delete drops them by time and size, compact keeps each key's latest record; "
         "without either they stay.",
@@ -44,237 +48,179 @@ class TopicSettings(Settings):
         synonym="log.cleanup.policy",
     )
     compression_gzip_level: int = setting(
-        "compression.gzip.level",
-        SettingType.INT,
-        -1,
-        "The level when the broker compresses with gzip.",
-        _gzip_level,
-        synonym="compression.gzip.level",
+        INT, -1, "The level when the broker compresses with gzip.", _gzip_level, synonym="compression.gzip.level"
     )
     compression_lz4_level: int = setting(
-        "compression.lz4.level",
-        SettingType.INT,
-        9,
-        "The level when the broker compresses with lz4.",
-        between(1, 17),
-        synonym="compression.lz4.level",
+        INT, 9, "The level when the broker compresses with lz4.", between(1, 17), synonym="compression.lz4.level"
     )
     compression_type: str = setting(
-        "compression.type",
-        SettingType.STRING,
+        STRING,
         "producer",
         "The codec the log is kept in; producer keeps what the producer chose, any other recompresses what differs.",
         one_of(*COMPRESSION_TYPES),
         synonym="compression.type",
     )
     compression_zstd_level: int = setting(
-        "compression.zstd.level",
-        SettingType.INT,
+        INT,
         3,
         "The level when the broker compresses with zstd.",
         between(-131072, 22),
         synonym="compression.zstd.level",
     )
     delete_retention_ms: int = setting(
-        "delete.retention.ms",
-        SettingType.LONG,
+        LONG,
         DAY_MS,
         "How long a compacted topic keeps tombstones.",
         at_least(0),
         synonym="log.cleaner.delete.retention.ms",
     )
     file_delete_delay_ms: int = setting(
-        "file.delete.delay.ms",
-        SettingType.LONG,
+        LONG,
         60000,
         "How long a deleted segment's files stay on the disk under the name .deleted.",
         at_least(0),
         synonym="log.segment.delete.delay.ms",
     )
     flush_messages: int = setting(
-        "flush.messages",
-        SettingType.LONG,
+        LONG,
         LONG_MAX,
         "Sync the log when this many messages are unsynced; acknowledgement and visibility wait for it.",
         at_least(1),
         synonym="log.flush.interval.messages",
     )
     flush_ms: int = setting(
-        "flush.ms",
-        SettingType.LONG,
+        LONG,
         LONG_MAX,
         "Sync the log when a message has been unsynced for this long.",
         at_least(0),
         synonym="log.flush.interval.ms",
     )
     follower_replication_throttled_replicas: tuple[str, ...] = setting(
-        "follower.replication.throttled.replicas",
-        SettingType.LIST,
+        LIST,
         (),
         "Replicas whose replication is throttled on the follower's side: partition:broker pairs, or *.",
         _replicas,
     )
     index_interval_bytes: int = setting(
-        "index.interval.bytes",
-        SettingType.INT,
+        INT,
         4096,
         "How many bytes of log lie between two entries of the sparse index.",
         at_least(0),
         synonym="log.index.interval.bytes",
     )
     leader_replication_throttled_replicas: tuple[str, ...] = setting(
-        "leader.replication.throttled.replicas",
-        SettingType.LIST,
+        LIST,
         (),
         "Replicas whose replication is throttled on the leader's side: partition:broker pairs, or *.",
         _replicas,
     )
     local_retention_bytes: int = setting(
-        "local.retention.bytes",
-        SettingType.LONG,
+        LONG,
         -2,
         "Bytes kept on the local disk with remote storage; -2 means retention.bytes.",
         at_least(-2),
         synonym="log.local.retention.bytes",
     )
     local_retention_ms: int = setting(
-        "local.retention.ms",
-        SettingType.LONG,
+        LONG,
         -2,
         "Time kept on the local disk with remote storage; -2 means retention.ms.",
         at_least(-2),
         synonym="log.local.retention.ms",
     )
     max_compaction_lag_ms: int = setting(
-        "max.compaction.lag.ms",
-        SettingType.LONG,
+        LONG,
         LONG_MAX,
         "After this long a record of a compacted topic is eligible for compaction.",
         at_least(1),
         synonym="log.cleaner.max.compaction.lag.ms",
     )
     max_message_bytes: int = setting(
-        "max.message.bytes",
-        SettingType.INT,
-        1048588,
-        "The largest record batch accepted, after compression.",
-        at_least(0),
-        synonym="message.max.bytes",
+        INT, 1048588, "The largest record batch accepted, after compression.", at_least(0), synonym="message.max.bytes"
     )
     message_timestamp_after_max_ms: int = setting(
-        "message.timestamp.after.max.ms",
-        SettingType.LONG,
+        LONG,
         3600000,
         "How far a producer's timestamp may lie after the broker's clock.",
         at_least(0),
         synonym="log.message.timestamp.after.max.ms",
     )
     message_timestamp_before_max_ms: int = setting(
-        "message.timestamp.before.max.ms",
-        SettingType.LONG,
+        LONG,
         LONG_MAX,
         "How far a producer's timestamp may lie before the broker's clock.",
         at_least(0),
         synonym="log.message.timestamp.before.max.ms",
     )
     message_timestamp_type: str = setting(
-        "message.timestamp.type",
-        SettingType.STRING,
+        STRING,
         "CreateTime",
         "Whether a record keeps its producer's timestamp or gets the time of its append.",
         one_of("CreateTime", "LogAppendTime"),
         synonym="log.message.timestamp.type",
     )
     min_cleanable_dirty_ratio: float = setting(
-        "min.cleanable.dirty.ratio",
-        SettingType.DOUBLE,
+        DOUBLE,
         0.5,
         "The share of uncompacted log above which a partition is compacted.",
         between(0, 1),
         synonym="log.cleaner.min.cleanable.ratio",
     )
     min_compaction_lag_ms: int = setting(
-        "min.compaction.lag.ms",
-        SettingType.LONG,
+        LONG,
         0,
         "How long a record stays uncompacted at least.",
         at_least(0),
         synonym="log.cleaner.min.compaction.lag.ms",
     )
     min_insync_replicas: int = setting(
-        "min.insync.replicas",
-        SettingType.INT,
+        INT,
         1,
         "Below this many in-sync replicas a write with acks=all is refused.",
         at_least(1),
         synonym="min.insync.replicas",
     )
     preallocate: bool = setting(
-        "preallocate",
-        SettingType.BOOLEAN,
-        False,
-        "Reserve the blocks of a segment when it is created.",
-        synonym="log.preallocate",
+        BOOLEAN, False, "Reserve the blocks of a segment when it is created.", synonym="log.preallocate"
     )
-    remote_log_copy_disable: bool = setting(
-        "remote.log.copy.disable", SettingType.BOOLEAN, False, "Stop copying segments to the remote tier."
-    )
-    remote_log_delete_on_disable: bool = setting(
-        "remote.log.delete.on.disable", SettingType.BOOLEAN, False, "Delete remote data when the tier is disabled."
-    )
-    remote_storage_enable: bool = setting(
-        "remote.storage.enable", SettingType.BOOLEAN, False, "Keep closed segments in the remote tier."
-    )
+    remote_log_copy_disable: bool = setting(BOOLEAN, False, "Stop copying segments to the remote tier.")
+    remote_log_delete_on_disable: bool = setting(BOOLEAN, False, "Delete remote data when the tier is disabled.")
+    remote_storage_enable: bool = setting(BOOLEAN, False, "Keep closed segments in the remote tier.")
     retention_bytes: int = setting(
-        "retention.bytes",
-        SettingType.LONG,
+        LONG,
         -1,
         "Segments beyond this many bytes of a partition are deleted; -1 is no bound.",
         synonym="log.retention.bytes",
     )
     retention_ms: int = setting(
-        "retention.ms",
-        SettingType.LONG,
+        LONG,
         WEEK_MS,
         "Segments whose newest record is older than this are deleted; -1 is no bound.",
         at_least(-1),
         synonym="log.retention.ms",
     )
     segment_bytes: int = setting(
-        "segment.bytes",
-        SettingType.INT,
-        1 << 30,
-        "A segment rolls before it grows beyond this.",
-        at_least(1 << 20),
-        synonym="log.segment.bytes",
+        INT, 1 << 30, "A segment rolls before it grows beyond this.", at_least(1 << 20), synonym="log.segment.bytes"
     )
     segment_index_bytes: int = setting(
-        "segment.index.bytes",
-        SettingType.INT,
+        INT,
         10 << 20,
         "A segment rolls when its offset index reaches this.",
         between(4, INT_MAX),
         synonym="log.index.size.max.bytes",
     )
     segment_jitter_ms: int = setting(
-        "segment.jitter.ms",
-        SettingType.LONG,
+        LONG,
         0,
         "Up to this much is taken off segment.ms at random, so that segments do not all roll at once.",
         at_least(0),
         synonym="log.roll.jitter.ms",
     )
     segment_ms: int = setting(
-        "segment.ms",
-        SettingType.LONG,
-        WEEK_MS,
-        "A segment rolls when its first record is older than this.",
-        at_least(1),
-        synonym="log.roll.ms",
+        LONG, WEEK_MS, "A segment rolls when its first record is older than this.", at_least(1), synonym="log.roll.ms"
     )
     unclean_leader_election_enable: bool = setting(
-        "unclean.leader.election.enable",
-        SettingType.BOOLEAN,
+        BOOLEAN,
         False,
         "Whether a replica that is not in sync may lead when no other is left: loses records.",
         synonym="unclean.leader.election.enable",

@@ -1,6 +1,7 @@
 """Finds message classes by name and by API key. Modules are imported on first use."""
 
 import re
+from functools import cache
 from importlib import import_module
 
 from barnabas.wire.schema import Message
@@ -103,144 +104,28 @@ OWN_APIS: dict[int, str] = {
 }
 """APIs that only Barnabas has. Brokers serve them without advertising them; ``names`` leaves their messages out."""
 
-STORED: dict[str, tuple[str, ...]] = {
-    "classic_group": (
-        "GroupMetadataKey",
-        "GroupMetadataValue",
-        "LegacyOffsetCommitKey",
-        "LegacyOffsetCommitValue",
-        "OffsetCommitKey",
-        "OffsetCommitValue",
-    ),
-    "consumer_group": (
-        "ConsumerGroupCurrentMemberAssignmentKey",
-        "ConsumerGroupCurrentMemberAssignmentValue",
-        "ConsumerGroupMemberMetadataKey",
-        "ConsumerGroupMemberMetadataValue",
-        "ConsumerGroupMetadataKey",
-        "ConsumerGroupMetadataValue",
-        "ConsumerGroupPartitionMetadataKey",
-        "ConsumerGroupPartitionMetadataValue",
-        "ConsumerGroupRegularExpressionKey",
-        "ConsumerGroupRegularExpressionValue",
-        "ConsumerGroupTargetAssignmentMemberKey",
-        "ConsumerGroupTargetAssignmentMemberValue",
-        "ConsumerGroupTargetAssignmentMetadataKey",
-        "ConsumerGroupTargetAssignmentMetadataValue",
-    ),
-    "share_group": (
-        "ShareGroupCurrentMemberAssignmentKey",
-        "ShareGroupCurrentMemberAssignmentValue",
-        "ShareGroupMemberMetadataKey",
-        "ShareGroupMemberMetadataValue",
-        "ShareGroupMetadataKey",
-        "ShareGroupMetadataValue",
-        "ShareGroupStatePartitionMetadataKey",
-        "ShareGroupStatePartitionMetadataValue",
-        "ShareGroupTargetAssignmentMemberKey",
-        "ShareGroupTargetAssignmentMemberValue",
-        "ShareGroupTargetAssignmentMetadataKey",
-        "ShareGroupTargetAssignmentMetadataValue",
-    ),
-    "streams_group": (
-        "StreamsGroupCurrentMemberAssignmentKey",
-        "StreamsGroupCurrentMemberAssignmentValue",
-        "StreamsGroupMemberMetadataKey",
-        "StreamsGroupMemberMetadataValue",
-        "StreamsGroupMetadataKey",
-        "StreamsGroupMetadataValue",
-        "StreamsGroupTargetAssignmentMemberKey",
-        "StreamsGroupTargetAssignmentMemberValue",
-        "StreamsGroupTargetAssignmentMetadataKey",
-        "StreamsGroupTargetAssignmentMetadataValue",
-        "StreamsGroupTopologyKey",
-        "StreamsGroupTopologyValue",
-    ),
-    "metadata_topics": (
-        "ClearElrRecord",
-        "ConfigRecord",
-        "PartitionChangeRecord",
-        "PartitionRecord",
-        "RemoveTopicRecord",
-        "TopicRecord",
-    ),
-    "metadata_nodes": (
-        "BrokerRegistrationChangeRecord",
-        "FenceBrokerRecord",
-        "RegisterBrokerRecord",
-        "RegisterControllerRecord",
-        "UnfenceBrokerRecord",
-        "UnregisterBrokerRecord",
-    ),
-    "metadata_security": (
-        "AccessControlEntryRecord",
-        "ClientQuotaRecord",
-        "DelegationTokenRecord",
-        "RemoveAccessControlEntryRecord",
-        "RemoveDelegationTokenRecord",
-        "RemoveUserScramCredentialRecord",
-        "UserScramCredentialRecord",
-    ),
-    "metadata_control": (
-        "AbortTransactionRecord",
-        "BeginTransactionRecord",
-        "EndTransactionRecord",
-        "FeatureLevelRecord",
-        "NoOpRecord",
-        "ProducerIdsRecord",
-        "ZkMigrationStateRecord",
-    ),
-    "transaction": (
-        "TransactionLogKey",
-        "TransactionLogValue",
-    ),
-    "share_state": (
-        "ShareSnapshotKey",
-        "ShareSnapshotValue",
-        "ShareUpdateKey",
-        "ShareUpdateValue",
-    ),
-    "raft": (
-        "KRaftVersionRecord",
-        "LeaderChangeMessage",
-        "QuorumState",
-        "SnapshotFooterRecord",
-        "SnapshotHeaderRecord",
-        "VotersRecord",
-    ),
-    "remote_log": (
-        "RemoteLogSegmentMetadataRecord",
-        "RemoteLogSegmentMetadataSnapshotRecord",
-        "RemoteLogSegmentMetadataUpdateRecord",
-        "RemotePartitionDeleteMetadataRecord",
-    ),
-    "consumer_protocol": (
-        "ConsumerProtocolAssignment",
-        "ConsumerProtocolSubscription",
-    ),
-    "log": (
-        "ControlRecordTypeSchema",
-        "DefaultPrincipal",
-        "EndTxnMarker",
-        "ProducerSnapshot",
-    ),
-}
-"""Modules of ``stored`` and the records that they hold."""
+STORED = (
+    *("classic_group", "consumer_group", "share_group", "streams_group"),
+    *("metadata_topics", "metadata_nodes", "metadata_security", "metadata_control"),
+    *("transaction", "share_state", "raft", "remote_log", "consumer_protocol", "log"),
+)
+"""Modules of ``stored``, whose messages are records of logs and files."""
 
-_HEADERS = ("RequestHeader", "ResponseHeader")
-_modules: dict[str, str] = {}
 _pairs: dict[int, tuple[type[Message], type[Message]]] = {}
 
 
 def names() -> list[str]:
     """Every message of Kafka's."""
-    own = {message for name in OWN_APIS.values() for message in _messages(name)}
-    return [name for name in _index() if name not in own]
+    return [name for api in APIS.values() for name in _messages(api)] + list(_stored())
 
 
 def message_class(name: str) -> type[Message]:
     """The class of a name such as ``FetchRequest``. Raises KeyError."""
-    found: type[Message] = getattr(import_module(_index()[name]), name)
+    api = re.sub("(Request|Response)$", "", name)
+    if api == name or api not in {*APIS.values(), *OWN_APIS.values()}:
+        return _stored()[name]
+    module = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", api).lower()
+    found: type[Message] = getattr(import_module(f"barnabas.wire.api.{module}"), name)
     return found
 
 
@@ -262,12 +147,13 @@ def _messages(api: str) -> tuple[str, str]:
     return f"{api}Request", f"{api}Response"
 
 
-def _index() -> dict[str, str]:
-    if not _modules:
-        for name in (*APIS.values(), *OWN_APIS.values()):
-            module = "barnabas.wire.api." + re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
-            _modules.update(dict.fromkeys(_messages(name), module))
-        for module, records in STORED.items():
-            _modules.update(dict.fromkeys(records, f"barnabas.wire.stored.{module}"))
-        _modules.update(dict.fromkeys(_HEADERS, "barnabas.wire.header"))
-    return _modules
+@cache
+def _stored() -> dict[str, type[Message]]:
+    """The stored messages and the headers, by name."""
+    modules = [import_module(f"barnabas.wire.{name}") for name in (*(f"stored.{name}" for name in STORED), "header")]
+    items = [item for module in modules for item in sorted(vars(module).items())]
+    return {
+        name: item
+        for name, item in items
+        if isinstance(item, type) and issubclass(item, Message) and item is not Message
+    }

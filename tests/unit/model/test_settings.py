@@ -268,7 +268,8 @@ def test_values_over_defaults() -> None:
 
 def test_rendered_values_parse_to_themselves() -> None:
     settings = TopicSettings(cleanup_policy=("compact", "delete"), preallocate=True, min_cleanable_dirty_ratio=0.25)
-    texts = {key: text for key, text in settings.rendered().items() if text is not None}
+    values = {key: entry.render(getattr(settings, name)) for key, (name, entry) in described(TopicSettings).items()}
+    texts = {key: text for key, text in values.items() if text is not None}
     assert texts["cleanup.policy"] == "compact,delete"
     assert texts["preallocate"] == "true"
     assert TopicSettings.parse(texts) == settings
