@@ -8,7 +8,7 @@ Decoding trusts the checksum to have been looked at (``batch.check_crc``), but n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from struct import Struct, error
 from typing import NamedTuple, TypeAlias
@@ -186,12 +186,7 @@ class BatchBuilder:
             raise ValueError(f"offset {offset} is not above {self.next_offset - 1}")
         if self._base_timestamp is None:
             self._base_timestamp = timestamp
-        record = bytearray(1)
-        append_varint(record, wrapped(timestamp - self._base_timestamp))
-        append_varint(record, delta)
-        _append_bytes(record, key)
-        _append_bytes(record, value)
-        _append_headers(record, tuple(headers))
+        record = encode_record(wrapped(timestamp - self._base_timestamp), delta, key, value, tuple(headers))
         append_varint(self._body, len(record))
         self._body += record
         self._last_delta = delta
@@ -237,19 +232,25 @@ class BatchBuilder:
         return bytes(whole)
 
 
+def encode_record(
+    timestamp_delta: int, offset_delta: int, key: bytes | None, value: bytes | None, headers: Sequence[Header]
+) -> bytearray:
+    """A record but for its length."""
+    record = bytearray(1)
+    append_varint(record, timestamp_delta)
+    append_varint(record, offset_delta)
+    _append_bytes(record, key)
+    _append_bytes(record, value)
+    append_varint(record, len(headers))
+    for name, content in headers:
+        _append_bytes(record, name.encode("utf-8", "surrogateescape"))
+        _append_bytes(record, content)
+    return record
+
+
 def _append_bytes(out: bytearray, field: bytes | None) -> None:
-    if field is None:
-        out.append(1)
-        return
-    append_varint(out, len(field))
-    out += field
-
-
-def _append_headers(out: bytearray, headers: tuple[Header, ...]) -> None:
-    append_varint(out, len(headers))
-    for key, value in headers:
-        _append_bytes(out, key.encode("utf-8", "surrogateescape"))
-        _append_bytes(out, value)
+    append_varint(out, -1 if field is None else len(field))
+    out += field or b""
 
 
 def encode_batch(

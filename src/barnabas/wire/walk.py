@@ -15,7 +15,7 @@ position of the first byte that is not part of a whole, valid batch, and why.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from struct import Struct
 from types import ModuleType
@@ -209,17 +209,87 @@ def index_scan(
     )
 
 
-# The Python twins. They return what the native functions return, so that all above is shared.
+# The same in Python. These return what the native functions return, so that all above is shared.
 
 
-class _Bad(Exception):
-    """Ends a walk; carries the reason."""
+class BadRecord(Exception):
+    """Ends a walk over records."""
+
+    def __init__(self, reason: Reason, index: int = -1) -> None:
+        super().__init__(reason, index)
+        self.reason = reason
+        self.index = index
 
 
-def _varint(buffer: Buffer, at: int, end: int, bits: int = 32) -> tuple[int, int]:
+class RawRecord(NamedTuple):
+    timestamp_delta: int
+    offset_delta: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[bytes, bytes | None]]
+
+
+def read_records(
+    data: bytes, count: int, base_timestamp: int | None, *, last_delta: int | None = None
+) -> Iterator[RawRecord]:
+    """The records of a payload. Raises BadRecord.
+
+    Offset deltas are the places in the batch, or, where there is a ``last_delta``, ascend up to it. Timestamps that
+    overflow are refused unless ``base_timestamp`` is None.
+    """
+    at, previous, index = 0, -1, -1
+    try:
+        for index in range(count):
+            length, at = _varint(data, at, len(data))
+            if length < 0 or length > len(data) - at:
+                raise BadRecord(Reason.LENGTH)
+            deltas = range(index, index + 1) if last_delta is None else range(previous + 1, last_delta + 1)
+            record = _read_record(data, at, at + length, deltas)
+            if base_timestamp is not None and not -(2**63) <= base_timestamp + record.timestamp_delta < 2**63:
+                raise BadRecord(Reason.TIMESTAMP)
+            previous, at = record.offset_delta, at + length
+            yield record
+    except BadRecord as bad:
+        raise BadRecord(bad.reason, index) from None
+    if at != len(data):
+        raise BadRecord(Reason.TRAILING, count)
+
+
+def _read_record(data: bytes, at: int, end: int, deltas: range) -> RawRecord:
+    if at >= end:
+        raise BadRecord(Reason.FIELDS)
+    timestamp_delta, at = _varint(data, at + 1, end, 64)
+    offset_delta, at = _varint(data, at, end)
+    if offset_delta not in deltas:
+        raise BadRecord(Reason.OFFSET)
+    key, at = _field(data, at, end, Reason.KEY)
+    value, at = _field(data, at, end, Reason.VALUE)
+    count, at = _varint(data, at, end)
+    if count < 0 or count > end - at:
+        raise BadRecord(Reason.HEADER_COUNT)
+    headers: list[tuple[bytes, bytes | None]] = []
+    for _ in range(count):
+        name, at = _field(data, at, end, Reason.HEADER)
+        if name is None:
+            raise BadRecord(Reason.HEADER)
+        content, at = _field(data, at, end, Reason.HEADER)
+        headers.append((name, content))
+    if at != end:
+        raise BadRecord(Reason.FIELDS)
+    return RawRecord(timestamp_delta, offset_delta, key, value, headers)
+
+
+def _field(data: bytes, at: int, end: int, bad: Reason) -> tuple[bytes | None, int]:
+    length, at = _varint(data, at, end)
+    if length < -1 or length > end - at:
+        raise BadRecord(bad)
+    return (None, at) if length < 0 else (data[at : at + length], at + length)
+
+
+def _varint(data: bytes, at: int, end: int, bits: int = 32) -> tuple[int, int]:
     number = shift = 0
     while at < end and shift < bits:
-        byte = buffer[at]
+        byte = data[at]
         at += 1
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
@@ -227,110 +297,26 @@ def _varint(buffer: Buffer, at: int, end: int, bits: int = 32) -> tuple[int, int
                 break
             return (number >> 1) ^ -(number & 1), at
         shift += 7
-    raise _Bad(Reason.VARINT)
-
-
-def _skip(buffer: Buffer, at: int, end: int, smallest: int, bad: Reason) -> tuple[int, int]:
-    """The length of a field and where the field ends."""
-    length, at = _varint(buffer, at, end)
-    if length < smallest or length > end - at:
-        raise _Bad(bad)
-    return length, at + max(length, 0)
-
-
-def _skip_headers(buffer: Buffer, at: int, end: int) -> int:
-    count, at = _varint(buffer, at, end)
-    if count < 0 or count > end - at:
-        raise _Bad(Reason.HEADER_COUNT)
-    for _ in range(count):
-        _, at = _skip(buffer, at, end, 0, Reason.HEADER)
-        _, at = _skip(buffer, at, end, -1, Reason.HEADER)
-    return at
-
-
-def _plain_record(data: bytes, at: int, end: int, index: int) -> tuple[int, bool] | None:
-    """``_any_record`` for the usual record, without headers; None where it must be looked at closely.
-
-    Unrolled, since a call per varint is what costs. Positions only grow, so if they arrive at ``end`` then no read
-    in between went past it.
-    """
-    if (delta := data[at + 1]) < 0x80:
-        at += 2
-    elif (more := data[at + 2]) < 0x80:
-        delta, at = delta & 0x7F | more << 7, at + 3
-    else:
-        delta, at = _varint(data, at + 1, end, 64)
-        delta = delta << 1 if delta >= 0 else ~(delta << 1)
-    if (place := data[at]) < 0x80:
-        at += 1
-    elif (more := data[at + 1]) < 0x80:
-        place, at = place & 0x7F | more << 7, at + 2
-    else:
-        place, at = place & 0x7F | (more & 0x7F) << 7 | data[at + 2] << 14, at + 3
-    key = data[at]
-    at += 1 if key == 1 else 1 + (key >> 1)
-    value = data[at]
-    if value < 0x80:
-        at += 1
-    else:
-        value, at = value & 0x7F | data[at + 1] << 7, at + 2
-    at += 0 if value == 1 else value >> 1
-    is_plain = place == index << 1 and (key == 1 or (not key & 1 and key < 0x80)) and (value == 1 or not value & 1)
-    if not is_plain or place > 0x1FFFFF or value > 0x3FFF or at + 1 != end or data[at]:
-        return None
-    return (delta >> 1) ^ -(delta & 1), key == 1
-
-
-def _any_record(buffer: Buffer, at: int, end: int, index: int) -> tuple[int, bool]:
-    timestamp_delta, at = _varint(buffer, at + 1, end, 64)
-    offset_delta, at = _varint(buffer, at, end)
-    if offset_delta != index:
-        raise _Bad(Reason.OFFSET)
-    key_length, at = _skip(buffer, at, end, -1, Reason.KEY)
-    _, at = _skip(buffer, at, end, -1, Reason.VALUE)
-    if _skip_headers(buffer, at, end) != end:
-        raise _Bad(Reason.FIELDS)
-    return timestamp_delta, key_length < 0
-
-
-def _record(data: bytes, at: int, end: int, index: int) -> tuple[int, bool]:
-    """The timestamp delta, and whether the key is null."""
-    if at >= end:
-        raise _Bad(Reason.FIELDS)
-    try:
-        return _plain_record(data, at, end, index) or _any_record(data, at, end, index)
-    except IndexError:
-        return _any_record(data, at, end, index)
+    raise BadRecord(Reason.VARINT)
 
 
 def _walk_python(
     buffer: Buffer, start: int, end: int, count: int, base_timestamp: int
 ) -> tuple[int, int, int, int, int, bool]:
     _check_range(buffer, start, end)
-    data = bytes(memoryview(buffer)[start:end])
-    start, end = 0, end - start
     max_timestamp = offset_of_max = min_timestamp = -1
     has_null_key = False
-    index = 0
+    reason, index = Reason.WHOLE, count
     try:
-        for index in range(count):
-            length, start = _varint(data, start, end)
-            if length < 0 or length > end - start:
-                raise _Bad(Reason.LENGTH)
-            delta, is_null = _record(data, start, start + length, index)
-            start += length
-            has_null_key |= is_null
-            timestamp = base_timestamp + delta
-            if not -(2**63) <= timestamp < 2**63:
-                raise _Bad(Reason.TIMESTAMP)
+        for record in read_records(bytes(memoryview(buffer)[start:end]), count, base_timestamp):
+            has_null_key |= record.key is None
+            timestamp = base_timestamp + record.timestamp_delta
             if timestamp > max_timestamp:
-                max_timestamp, offset_of_max = timestamp, index
+                max_timestamp, offset_of_max = timestamp, record.offset_delta
             if timestamp != -1 and (min_timestamp == -1 or timestamp < min_timestamp):
                 min_timestamp = timestamp
-        index = count
-        reason = Reason.WHOLE if start == end else Reason.TRAILING
-    except _Bad as bad:
-        reason = bad.args[0]
+    except BadRecord as bad:
+        reason, index = bad.reason, bad.index
     return reason, index, max_timestamp, offset_of_max, min_timestamp, has_null_key
 
 
@@ -345,7 +331,7 @@ _ATTRIBUTES_AT = 21
 _CONTROL = 0x20
 
 
-def _read_batch(view: memoryview, at: int, end: int, check_crc: bool) -> tuple[BatchFields | None, int, Stop]:
+def read_batch(view: memoryview, at: int, end: int, check_crc: bool) -> tuple[BatchFields | None, int, Stop]:
     """The batch at ``at`` and its size; or none, the size it claims, and why not."""
     if at == end:
         return None, 0, Stop.END
@@ -379,7 +365,7 @@ def _scan_python(buffer: Buffer, at: int, end: int, check_crc: bool) -> tuple[li
     found: list[BatchFields] = []
     with memoryview(buffer) as view:
         while True:
-            batch, size, reason = _read_batch(view, at, end, check_crc)
+            batch, size, reason = read_batch(view, at, end, check_crc)
             if batch is None:
                 return found, at, reason
             found.append(batch)
@@ -408,7 +394,7 @@ def _index_scan_python(
     at, max_offset = start, min(max_offset, 2**63 - 2)
     with memoryview(buffer) as view:
         while True:
-            batch, size, reason = _read_batch(view, at, end, check_crc)
+            batch, size, reason = read_batch(view, at, end, check_crc)
             if batch is None:
                 break
             _, base, last, timestamp, epoch, producer_id, _, _, _, attributes = batch

@@ -1,7 +1,7 @@
 """Fetched bytes to Arrow columns, with the schema of Spark's own Kafka source.
 
 The collector goes over plain batches natively and stops at those that need a look: compressed ones, and where there
-were aborted transactions all that belongs to one. It exists twice, in ``_columns.c`` and in ``column_twin``;
+were aborted transactions all that belongs to one. Where ``_columns.c`` was not built, ``fallback`` takes its place;
 NATIVE tells which is in force, and tests hold the two equal.
 """
 
@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from barnabas.client.arrow import column_twin
 from barnabas.client.wire.data import Fetched
 from barnabas.client.wire.decoding import AbortedProducers
 from barnabas.client.wire.errors import ProtocolError
@@ -41,6 +40,10 @@ MAX_COLUMN_BYTES = 256 * 1024 * 1024
 KEPT_BLOCK_BYTES = 32 * 1024 * 1024
 KEPT_BYTES = 128 * 1024 * 1024
 """What a process that reads or writes keeps of freed memory; see ``keep_freed_memory``."""
+
+MAX_INT64 = 2**63 - 1
+BAD_COUNT = 11
+"""Follows the last of walk.Reason: the header claims more records than fit."""
 
 _SMALLEST_CONSTANT_ROWS = 4096
 
@@ -97,8 +100,8 @@ class Collector(Protocol):
 
 
 def use(native: bool) -> None:
-    """Choose the twin for this process. Asking for the native one where it was not built is an error."""
-    global NATIVE  # noqa: PLW0603 - which twin is in force is the module's one state
+    """Choose the code for this process. Asking for the native one where it was not built is an error."""
+    global NATIVE  # noqa: PLW0603 - which code is in force is the module's one state
     if native and native_module is None:
         raise RuntimeError("the native columns were not built")
     NATIVE = native
@@ -115,7 +118,9 @@ def _collector(headers: bool, max_bytes: int) -> Collector:
     if NATIVE and native_module is not None:
         made: Collector = native_module.Collector(headers, max_bytes)
         return made
-    return column_twin.Collector(headers, max_bytes)
+    from barnabas.client.arrow.fallback import Collector as Fallback  # noqa: PLC0415 - it imports this module
+
+    return Fallback(headers, max_bytes)
 
 
 _HEADER_FIELDS = [pa.field("key", pa.string()), pa.field("value", pa.binary())]
@@ -183,7 +188,7 @@ class _Walk:
             if step == Step.SPECIAL:
                 header = batches.read_header(self.view, position)
                 if not self._take_special(position, header):
-                    return self.next_offset
+                    return min(self.next_offset, self.stop)
                 position += header.size
             elif step in (Step.END, Step.PARTIAL, Step.FULL):
                 return min(self.next_offset, self.stop)
@@ -241,7 +246,7 @@ class _Walk:
             raise CorruptBatch(f"{place} has a bad checksum")
         if step is Step.HEADER:
             raise CorruptBatch(f"{place} has impossible offsets or counts")
-        if reason == column_twin.BAD_COUNT:
+        if reason == BAD_COUNT:
             raise InvalidRecord(f"{place} claims {header.record_count} records, more than fit", index)
         text = "its offset is not above the one before it, or outside the batch"
         why = text if reason == Reason.OFFSET else REASONS[Reason(reason)]

@@ -1,19 +1,19 @@
 """Arrow columns to record batches: a batch is open per partition until it is full, then compressed and handed over.
 
 Keys choose the partition as Kafka's default partitioner does (murmur2); rows without a key stay with one partition
-until a batch of it is full, then go on to the next (KIP-480); a row's own partition comes before both. The encoder
-exists twice, in ``_encode.h`` and in ``encoding_twin``; ``columns.NATIVE`` tells which is in force.
+until a batch of it is full, then go on to the next (KIP-480); a row's own partition comes before both. Where the
+extension was not built, ``fallback`` encodes; ``columns.NATIVE`` tells which is in force.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
+from struct import Struct
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from barnabas.client.arrow import columns, encoding_twin
-from barnabas.client.arrow.encoding_twin import Rows
+from barnabas.client.arrow import columns
 from barnabas.wire import batch as batches
 from barnabas.wire.compression import Codec, compress
 
@@ -25,11 +25,23 @@ MAX_OPEN_BYTES = 64 * 1024 * 1024
 
 _HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
+_PRODUCER = Struct(">qhi")
+_PRODUCER_AT = 43
 
 Sealed: TypeAlias = list[tuple[int, int, Any]]
 """Partition, number of records, and a batch that lacks its producer and its checksum."""
 
-__all__ = ["DEFAULT_BATCH_BYTES", "BatchEncoder", "EncodedBatch", "Refusal", "RowRefused", "Rows", "rows_of"]
+
+class Rows(NamedTuple):
+    """The columns of records. None where there is no such column."""
+
+    row_count: int
+    key: pa.Array | None
+    value: pa.Array | None
+    timestamp: pa.Array | None
+    """Microseconds; null for the time of writing."""
+    partition: pa.Array | None
+    headers: pa.Array | None
 
 
 class Refusal(IntEnum):
@@ -53,13 +65,14 @@ class EncodedBatch(NamedTuple):
     """Whole but for its producer and checksum, which ``stamp`` writes."""
     attributes: int
 
-    def stamp(self, producer_id: int, producer_epoch: int, base_sequence: int, attributes: int = 0) -> None:
+    def stamp(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
         """Again where a batch must be sent under another producer."""
-        numbers = self.attributes | attributes, producer_id, producer_epoch, base_sequence
+        producer = producer_id, producer_epoch, base_sequence
         if columns.NATIVE and columns.native_module is not None:
-            columns.native_module.stamp(self.data, *numbers)
+            columns.native_module.stamp(self.data, self.attributes, *producer)
         else:
-            encoding_twin.stamp(self.data, *numbers)
+            _PRODUCER.pack_into(self.data, _PRODUCER_AT, *producer)
+            batches.restamp(self.data, 0, attributes=self.attributes)
 
 
 class _Encoder(Protocol):
@@ -78,7 +91,6 @@ class BatchEncoder:
         partition_count: int,
         *,
         codec: Codec = Codec.NONE,
-        level: int | None = None,
         max_batch_bytes: int = DEFAULT_BATCH_BYTES,
         max_open_bytes: int = MAX_OPEN_BYTES,
         sticky: int = 0,
@@ -87,7 +99,6 @@ class BatchEncoder:
         self.topic = topic
         self.partition_count = partition_count
         self._codec = codec
-        self._level = level
         self._max_open_bytes = max_open_bytes
         self.open_bytes = 0
         self._encoder = _new_encoder(partition_count, sticky % partition_count, max_batch_bytes)
@@ -110,7 +121,7 @@ class BatchEncoder:
         view = memoryview(memory)
         if self._codec is Codec.NONE:
             return EncodedBatch(partition, count, view, 0)
-        body = compress(self._codec, view[batches.HEADER_SIZE :], self._level)
+        body = compress(self._codec, view[batches.HEADER_SIZE :])
         whole = bytearray(batches.HEADER_SIZE + len(body))
         whole[: batches.HEADER_SIZE] = view[: batches.HEADER_SIZE]
         whole[batches.HEADER_SIZE :] = body
@@ -160,7 +171,9 @@ def _as(array: pa.Array, kind: pa.DataType) -> pa.Array:
 def _new_encoder(partition_count: int, sticky: int, max_batch_bytes: int) -> _Encoder:
     if columns.NATIVE and columns.native_module is not None:
         return _NativeEncoder(columns.native_module.Encoder(partition_count, sticky, max_batch_bytes))
-    return encoding_twin.Encoder(partition_count, sticky, max_batch_bytes)
+    from barnabas.client.arrow.fallback import Encoder  # noqa: PLC0415 - it imports this module
+
+    return Encoder(partition_count, sticky, max_batch_bytes)
 
 
 class _NativeEncoder:

@@ -1,4 +1,4 @@
-"""Fetched bytes to Arrow columns: what is taken, what is left out, what is refused, and that the twins agree."""
+"""Fetched bytes to Arrow columns: what is taken, what is left out, what is refused, and that both collectors agree."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ERRORS = (InvalidRecord, CorruptBatch, UnsupportedMagic, UnsupportedCodec, DecompressionError, ProtocolError)
 
 
-@pytest.fixture(params=[True, False], ids=["native", "numpy"])
+@pytest.fixture(params=[True, False], ids=["native", "python"])
 def twin(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.param and not columns.NATIVE_AVAILABLE:
         pytest.skip("the extension was not built")
@@ -56,7 +56,7 @@ def read(data: Fetched, start: int = 0, stop: int = END, **named: Any) -> Column
 
 
 def both(data: Fetched, start: int, stop: int, **named: Any) -> list[Any]:
-    """What the two twins say, or refuse."""
+    """What the two collectors say, or refuse."""
     answers: list[Any] = []
     before = columns.NATIVE
     for native in (True, False):
@@ -318,8 +318,8 @@ def test_as_the_decoder_of_records_has_it(data: Fetched, skipped: int, wanted: i
     stop = start + wanted
     if decode(data._replace(records=data.records), 0).next_offset <= start:
         return
-    native, numpy = both(data, start, stop)
-    assert native == numpy
+    native, python = both(data, start, stop)
+    assert native == python
     assert [
         (
             row["offset"],
@@ -354,18 +354,18 @@ def test_damaged_records_are_refused_for_the_same_reason(seed: int) -> None:
     dice = random.Random(seed)
     for _ in range(100):
         data = fetched(mutated(dice), mutated(dice)[: dice.choice([None, dice.randint(0, 80)])])
-        native, numpy = both(
+        native, python = both(
             data, 0, dice.choice([END, 4]), headers=dice.random() < 0.8, max_bytes=dice.choice([END, 64])
         )
-        assert native == numpy
+        assert native == python
 
 
 @pytest.mark.skipif(not columns.NATIVE_AVAILABLE, reason="the extension was not built")
 @given(st.binary(max_size=200))
 @settings(deadline=None)
 def test_any_bytes(data: bytes) -> None:
-    native, numpy = both(fetched(data), 0, END)
-    assert native == numpy
+    native, python = both(fetched(data), 0, END)
+    assert native == python
 
 
 def test_the_schema_is_sparks() -> None:
