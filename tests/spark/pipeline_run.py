@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from barnabas.spark.pipelines.definitions import PipelineError, open_project
+from barnabas.spark.pipelines.events import Choice, FlowEvent, FlowProgress
 from barnabas.spark.pipelines.project import make
-from barnabas.spark.pipelines.running import connect, run_once
-from barnabas.spark.pipelines.telling import Choice, FlowEvent, FlowProgress
+from barnabas.spark.pipelines.run import connect, run_once
 
 BROKEN = {
     "resolve.sql": "-- a comment\n\nCREATE MATERIALIZED VIEW broken AS SELECT nothing FROM shop_orders_parsed;\n",

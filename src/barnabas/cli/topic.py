@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
+from barnabas.app.program import program
 from barnabas.cli.options import bootstrap_option, json_option, parse_pairs
-from barnabas.cli.suggestions import CommandGroup
+from barnabas.cli.output import print_json, print_table, size_text
+from barnabas.cli.suggestions import (
+    CommandGroup,
+    naming_topic_settings,
+    naming_topics,
+    no_such_topic,
+    no_such_topic_setting,
+)
+from barnabas.client.wire import BrokerError, Client, TopicInfo, admin
+from barnabas.client.wire.admin import ConfigEntry, ConfigSource, ListedOffset, ResourceType
+from barnabas.model.errors import ErrorCode
+from barnabas.model.ids import TopicPartition, uuid_text
 
 EXAMPLES = """
 \b
@@ -49,9 +63,22 @@ def create(
     as_json: bool,
 ) -> None:
     """Create a topic."""
-    from barnabas.cli import topic_admin  # noqa: PLC0415 - keeps --help fast
-
-    topic_admin.create(name, partitions, replication_factor, configs, if_not_exists, bootstrap, as_json)
+    with Client(bootstrap) as client, naming_topic_settings(configs):
+        try:
+            made = admin.create_topic(
+                client, name, partitions=partitions or -1, replication_factor=replication_factor or -1, configs=configs
+            )
+        except BrokerError as error:
+            if not (if_not_exists and error.code is ErrorCode.TOPIC_ALREADY_EXISTS):
+                raise
+            _say_existing(name, as_json)
+            return
+    if as_json:
+        shown = {"name": name, "created": True, "topic_id": uuid_text(made.topic_id)}
+        print_json({**shown, "partitions": made.num_partitions, "replication_factor": made.replication_factor})
+        return
+    several = "" if made.num_partitions == 1 else "s"
+    click.echo(f"Created topic {name} with {made.num_partitions} partition{several}.")
 
 
 @topic.command(
@@ -68,9 +95,24 @@ Examples:
 @json_option
 def list_topics(internal: bool, bootstrap: str, as_json: bool) -> None:
     """List topics."""
-    from barnabas.cli import topic_admin  # noqa: PLC0415 - keeps --help fast
-
-    topic_admin.list_topics(internal, bootstrap, as_json)
+    with Client(bootstrap) as client:
+        topics = sorted(client.load(None).values())
+    rows = [
+        {
+            "name": item.name,
+            "partitions": len(item.partitions),
+            "replication_factor": _replication_factor(item),
+            "internal": item.is_internal,
+        }
+        for item in topics
+        if internal or not item.is_internal
+    ]
+    if as_json:
+        print_json(rows)
+    elif rows:
+        print_table(["name", "partitions", "replicas"], [list(row.values())[:3] for row in rows])
+    else:
+        click.echo(f"There are no topics. Create one with: {program()} topic create NAME", err=True)
 
 
 @topic.command(
@@ -86,9 +128,16 @@ Examples:
 @json_option
 def describe(names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
     """Show partitions, replicas, offsets, sizes, and settings that are not the default."""
-    from barnabas.cli import topic_admin  # noqa: PLC0415 - keeps --help fast
-
-    topic_admin.describe(names, bootstrap, as_json)
+    with Client(bootstrap) as client, naming_topics(client, *names):
+        client.load(names)
+        shown = [_described(client, client.topic(name)) for name in dict.fromkeys(names)]
+    if as_json:
+        print_json(shown)
+        return
+    for at, item in enumerate(shown):
+        if at:
+            click.echo()
+        _print_topic(item)
 
 
 @topic.command(
@@ -116,9 +165,17 @@ def alter(
     """Add partitions, change settings."""
     if not (partitions or configs or deleted):
         raise click.UsageError("Nothing to alter: give --partitions, --config or --delete-config.")
-    from barnabas.cli import topic_admin  # noqa: PLC0415 - keeps --help fast
-
-    topic_admin.alter(name, partitions, configs, deleted, bootstrap, as_json)
+    with Client(bootstrap) as client, naming_topics(client, name), naming_topic_settings(configs):
+        if deleted:
+            _check_names(client, name, deleted)
+        if configs or deleted:
+            admin.alter_configs(client, ResourceType.TOPIC, name, changed=configs, deleted=deleted)
+        if partitions:
+            admin.create_partitions(client, name, partitions)
+    if as_json:
+        print_json({"name": name, "partitions": partitions, "set": configs, "deleted": list(deleted)})
+    else:
+        click.echo(f"Altered topic {name}.")
 
 
 @topic.command(
@@ -137,6 +194,120 @@ def delete(names: tuple[str, ...], yes: bool, bootstrap: str, as_json: bool) -> 
     """Delete topics and all their messages."""
     if not yes:
         click.confirm(f"Delete {', '.join(names)} and all messages?", abort=True, err=True)
-    from barnabas.cli import topic_admin  # noqa: PLC0415 - keeps --help fast
+    with Client(bootstrap) as client:
+        results = admin.delete_topics(client, list(dict.fromkeys(names)))
+        problems = [_why_not(client, name, error) for name, error in sorted(results.items()) if error]
+    if as_json:
+        print_json([{"name": name, "error": error and error.code.name} for name, error in sorted(results.items())])
+    else:
+        for name in [name for name, error in sorted(results.items()) if error is None]:
+            click.echo(f"Deleted topic {name}.")
+    if problems:
+        raise click.ClickException(" ".join(problems))
 
-    topic_admin.delete(names, bootstrap, as_json)
+
+def _say_existing(name: str, as_json: bool) -> None:
+    if as_json:
+        print_json({"name": name, "created": False})
+    else:
+        click.echo(f"Topic {name} exists already.")
+
+
+def _replication_factor(item: TopicInfo) -> int:
+    return max((len(part.replicas) for part in item.partitions.values()), default=0)
+
+
+def _described(client: Client, info: TopicInfo) -> dict[str, Any]:
+    partitions = [TopicPartition(info.name, part.partition) for part in info.partitions.values() if part.leader >= 0]
+    earliest = _offsets(client, partitions, admin.EARLIEST)
+    latest = _offsets(client, partitions, admin.LATEST)
+    sizes = _sizes(client, info)
+    settings = admin.describe_configs(client, ResourceType.TOPIC, [info.name])[info.name]
+    rows = []
+    for part in info.partitions.values():
+        key = TopicPartition(info.name, part.partition)
+        rows.append(
+            {
+                "partition": part.partition,
+                "leader": part.leader if part.leader >= 0 else None,
+                "leader_epoch": part.leader_epoch,
+                "replicas": list(part.replicas),
+                "in_sync_replicas": list(part.in_sync_replicas),
+                "offline_replicas": list(part.offline_replicas),
+                "earliest_offset": earliest[key].offset if key in earliest else None,
+                "latest_offset": latest[key].offset if key in latest else None,
+                "size_bytes": sizes.get(key),
+            }
+        )
+    return {
+        "name": info.name,
+        "topic_id": uuid_text(info.topic_id),
+        "internal": info.is_internal,
+        "replication_factor": _replication_factor(info),
+        "partitions": rows,
+        "settings": [_setting(item) for item in settings if item.source is not ConfigSource.DEFAULT],
+    }
+
+
+def _offsets(client: Client, partitions: list[TopicPartition], timestamp: int) -> dict[TopicPartition, ListedOffset]:
+    """Nothing where a leader went away meanwhile: the rest of the description is worth showing."""
+    try:
+        return admin.list_offsets(client, dict.fromkeys(partitions, timestamp))
+    except BrokerError:
+        return {}
+
+
+def _sizes(client: Client, info: TopicInfo) -> dict[TopicPartition, int]:
+    """What the partition takes on its leader's disk."""
+    leaders = {TopicPartition(info.name, part.partition): part.leader for part in info.partitions.values()}
+    return {
+        key: size
+        for directory in admin.describe_log_dirs(client, {info.name: list(info.partitions)})
+        for key, size in directory.sizes.items()
+        if leaders.get(key) == directory.node_id
+    }
+
+
+def _setting(item: ConfigEntry) -> dict[str, str | None]:
+    return {
+        "name": item.name,
+        "value": None if item.sensitive else item.value,
+        "source": item.source.name.lower().replace("_", " "),
+    }
+
+
+def _print_topic(item: dict[str, Any]) -> None:
+    click.echo(f"Topic {item['name']}  id {item['topic_id']}{'  internal' if item['internal'] else ''}")
+    columns = ["partition", "leader", "replicas", "in sync", "earliest", "latest", "size"]
+    rows = [
+        [
+            part["partition"],
+            part["leader"],
+            ",".join(map(str, part["replicas"])),
+            ",".join(map(str, part["in_sync_replicas"])),
+            part["earliest_offset"],
+            part["latest_offset"],
+            None if part["size_bytes"] is None else size_text(part["size_bytes"]),
+        ]
+        for part in item["partitions"]
+    ]
+    print_table(columns, rows)
+    if item["settings"]:
+        click.echo()
+        print_table(["setting", "value", "from"], [list(entry.values()) for entry in item["settings"]])
+    else:
+        click.echo("All settings are the default.")
+
+
+def _check_names(client: Client, topic: str, deleted: tuple[str, ...]) -> None:
+    """Brokers take the deletion of a setting that no topic has for done."""
+    known = {entry.name for entry in admin.describe_configs(client, ResourceType.TOPIC, [topic])[topic]}
+    for key in deleted:
+        if key not in known:
+            raise no_such_topic_setting(key)
+
+
+def _why_not(client: Client, name: str, error: BrokerError) -> str:
+    if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return no_such_topic(client, name).message
+    return f"{error}."

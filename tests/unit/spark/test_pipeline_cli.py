@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from barnabas.cli.pipeline import pipeline
-from barnabas.cli.pipeline_stopping import Stopped, Stopping
+from barnabas.cli.pipeline_spark import Stopped, Stopping
 from tests.unit.spark.tables_kit import commit, made, rows
 
 DEADLETTERS = ["deadletters", "orders-dead", "--format", "avro", "--schema", "{}"]

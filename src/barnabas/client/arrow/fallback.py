@@ -147,7 +147,7 @@ class Encoder:
         refusal, count = 0, 0
         for row in zip(*lists, strict=True):
             try:
-                self._append(*row, now_ms)
+                self._append(now_ms, *row)
             except _Refused as refused:
                 refusal = refused.args[0]
                 break
@@ -161,12 +161,12 @@ class Encoder:
 
     def _append(
         self,
+        now_ms: int,
         key: bytes | None,
         value: bytes | None,
         timestamp_us: int | None,
         partition: int | None,
         header_rows: list[dict[str, Any] | None] | None,
-        now_ms: int,
     ) -> None:
         is_sticky = partition is None and key is None
         if partition is None:

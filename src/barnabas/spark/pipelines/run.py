@@ -15,8 +15,8 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from barnabas.spark.lag import lag_of
 from barnabas.spark.pipelines.definitions import PipelineError, Places, Project, plain, register
+from barnabas.spark.pipelines.events import Choice, FlowEvent, FlowProgress, Outcome, Report
 from barnabas.spark.pipelines.project import METASTORE, WAREHOUSE
-from barnabas.spark.pipelines.telling import Choice, FlowEvent, FlowProgress, Outcome, Report
 from barnabas.spark.session import JAVA_OPTIONS, session
 
 if TYPE_CHECKING:
