@@ -257,70 +257,64 @@ def _entries(path: str, entry: Struct) -> Iterator[tuple[int, tuple[int, ...]] |
         yield _problem(f"{len(content)} bytes are no whole number of {entry.size}-byte entries")
 
 
-def _read_offset_index(path: str, _wanted: Wanted) -> Iterator[Item]:
-    base, log = base_offset_of(path) or 0, _map_log(path)
-    count, last = 0, (-1, -1)
-    for item in _entries(path, _OFFSET_ENTRY):
-        if isinstance(item, dict):
-            yield item
-            continue
-        number, (relative, position) = item
-        offset = base + relative
-        yield {"type": "entry", "entry": number, "offset": offset, "position": position}
-        count += 1
-        if relative <= last[0] or position <= last[1]:
-            yield _problem(f"entry {number} (offset {offset}, position {position}) does not ascend", entry=number)
-        elif log is not None:
-            found = log.at_position(position)
-            if found is None or not log.first_offsets[found] <= offset <= log.last_offsets[found]:
-                text = f"entry {number} says offset {offset} is at position {position}, the log does not"
-                yield _problem(text, entry=number)
-        last = relative, position
-    yield {"type": "summary", "entries": count, "compared_with_log": log is not None}
+Entry: TypeAlias = tuple[int, ...]
+Check: TypeAlias = Callable[[int, Entry, Entry, LogMap | None], tuple[Item, str | None]]
+"""(base offset, entry, the entry before, the log) -> the entry as an item, and what is wrong with it."""
 
 
-def _read_time_index(path: str, _wanted: Wanted) -> Iterator[Item]:
-    base, log = base_offset_of(path) or 0, _map_log(path)
-    count, last = 0, (-1, -1)
-    for item in _entries(path, _TIME_ENTRY):
-        if isinstance(item, dict):
-            yield item
-            continue
-        number, (timestamp, relative) = item
-        offset = base + relative
-        yield {"type": "entry", "entry": number, "timestamp": timestamp, "offset": offset}
-        count += 1
-        if timestamp < last[0] or relative < last[1]:
-            yield _problem(f"entry {number} (time {timestamp}, offset {offset}) does not ascend", entry=number)
-        elif log is not None:
-            found = log.with_offset(offset)
-            if found is None or log.max_timestamps[found] != timestamp:
-                text = f"entry {number} says offset {offset} is of time {timestamp}, the log does not"
-                yield _problem(text, entry=number)
-        last = timestamp, relative
-    yield {"type": "summary", "entries": count, "compared_with_log": log is not None}
-
-
-def _read_transaction_index(path: str, _wanted: Wanted) -> Iterator[Item]:
+def _read_index(path: str, entry: Struct, check: Check) -> Iterator[Item]:
     base, log = base_offset_of(path) or 0, _map_log(path)
     count = 0
-    for item in _entries(path, _TRANSACTION_ENTRY):
-        if isinstance(item, dict):
-            yield item
+    last: Entry = (-1, -1)
+    for found in _entries(path, entry):
+        if isinstance(found, dict):
+            yield found
             continue
-        number, (version, producer_id, first, last, stable) = item
-        where = {"producer_id": producer_id, "first_offset": first, "last_offset": last, "last_stable_offset": stable}
-        yield {"type": "aborted", "entry": number, **where}
-        count += 1
-        if version != 0:
-            yield _problem(f"entry {number} has version {version}", entry=number)
-        elif not (first <= last and base <= last):
-            yield _problem(f"entry {number} ends at offset {last}, begins at {first}", entry=number)
-        elif log is not None:
-            found = log.with_offset(last)
-            if found is None or found not in log.controls or log.producer_ids[found] != producer_id:
-                yield _problem(f"entry {number}: no marker of producer {producer_id} at offset {last}", entry=number)
+        number, values = found
+        item, problem = check(base, values, last, log)
+        yield {"type": "entry", "entry": number, **item}
+        if problem is not None:
+            yield _problem(f"entry {number}{problem}", entry=number)
+        count, last = count + 1, values
     yield {"type": "summary", "entries": count, "compared_with_log": log is not None}
+
+
+def _check_offset(base: int, values: Entry, last: Entry, log: LogMap | None) -> tuple[Item, str | None]:
+    relative, position = values
+    offset = base + relative
+    item = {"offset": offset, "position": position}
+    if relative <= last[0] or position <= last[1]:
+        return item, f" (offset {offset}, position {position}) does not ascend"
+    found = log.at_position(position) if log is not None else None
+    if log is None or (found is not None and log.first_offsets[found] <= offset <= log.last_offsets[found]):
+        return item, None
+    return item, f" says offset {offset} is at position {position}, the log does not"
+
+
+def _check_time(base: int, values: Entry, last: Entry, log: LogMap | None) -> tuple[Item, str | None]:
+    timestamp, relative = values
+    offset = base + relative
+    item = {"timestamp": timestamp, "offset": offset}
+    if timestamp < last[0] or relative < last[1]:
+        return item, f" (time {timestamp}, offset {offset}) does not ascend"
+    found = log.with_offset(offset) if log is not None else None
+    if log is None or (found is not None and log.max_timestamps[found] == timestamp):
+        return item, None
+    return item, f" says offset {offset} is of time {timestamp}, the log does not"
+
+
+def _check_aborted(base: int, values: Entry, _last: Entry, log: LogMap | None) -> tuple[Item, str | None]:
+    version, producer_id, first, last, stable = values
+    where = {"producer_id": producer_id, "first_offset": first, "last_offset": last, "last_stable_offset": stable}
+    item = {"type": "aborted", **where}
+    if version != 0:
+        return item, f" has version {version}"
+    if not (first <= last and base <= last):
+        return item, f" ends at offset {last}, begins at {first}"
+    found = log.with_offset(last) if log is not None else None
+    if log is None or (found is not None and found in log.controls and log.producer_ids[found] == producer_id):
+        return item, None
+    return item, f": no marker of producer {producer_id} at offset {last}"
 
 
 def _read_snapshot(path: str, _wanted: Wanted) -> Iterator[Item]:
@@ -394,8 +388,8 @@ def _read_properties(path: str, _wanted: Wanted) -> Iterator[Item]:
 _BY_SUFFIX: dict[str, Callable[[str, Wanted], Iterator[Item]]] = {
     ".log": _read_log,
     ".checkpoint": _read_log,
-    ".index": _read_offset_index,
-    ".timeindex": _read_time_index,
-    ".txnindex": _read_transaction_index,
+    ".index": lambda path, _: _read_index(path, _OFFSET_ENTRY, _check_offset),
+    ".timeindex": lambda path, _: _read_index(path, _TIME_ENTRY, _check_time),
+    ".txnindex": lambda path, _: _read_index(path, _TRANSACTION_ENTRY, _check_aborted),
     ".snapshot": _read_snapshot,
 }
