@@ -21,7 +21,7 @@ from queries import Shop
 from barnabas.client.wire import Client
 from barnabas.spark import session
 from barnabas.spark.jobs.archive import Archive, archive
-from barnabas.spark.tables.opening import open_table
+from barnabas.spark.tables.formats import open_table
 from barnabas.spark.verify import verify
 from barnabas.testing import EmbeddedBroker
 

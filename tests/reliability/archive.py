@@ -25,9 +25,8 @@ from barnabas.client.wire import Client
 from barnabas.client.wire.admin import create_topic
 from barnabas.client.wire.data import produce
 from barnabas.model.ids import TopicPartition
-from barnabas.spark.jobs.naming import table_options
 from barnabas.spark.tables.base import Table
-from barnabas.spark.tables.opening import open_readable
+from barnabas.spark.tables.formats import open_readable, table_options
 from barnabas.spark.verify import verify
 from barnabas.wire.records import Record, encode_batch
 from tests.reliability.process import BrokerProcess

@@ -21,10 +21,9 @@ from barnabas.client.wire.decoding import decode
 from barnabas.model.ids import TopicPartition
 from barnabas.spark.jobs import compare, deadletters, hotkeys, rows
 from barnabas.spark.jobs.archive import Archive, JobFailed, archive
-from barnabas.spark.jobs.naming import table_options
 from barnabas.spark.jobs.replay import replay
 from barnabas.spark.options import parse_sink
-from barnabas.spark.tables.opening import open_table
+from barnabas.spark.tables.formats import open_table, table_options
 from barnabas.spark.verify import verify
 from barnabas.testing import EmbeddedBroker
 from tests.spark.conftest import write

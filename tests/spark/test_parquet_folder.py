@@ -18,8 +18,8 @@ from barnabas.client.wire.admin import delete_records
 from barnabas.model.ids import TopicPartition
 from barnabas.spark.jobs import compare, rows
 from barnabas.spark.jobs.archive import Archive, JobFailed, archive
-from barnabas.spark.jobs.naming import table_options
 from barnabas.spark.tables.folder import ParquetFolder
+from barnabas.spark.tables.formats import table_options
 from barnabas.spark.verify import Report, verify
 from barnabas.testing import EmbeddedBroker
 from tests.spark.conftest import Reading, values, write

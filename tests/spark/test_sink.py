@@ -200,7 +200,7 @@ def test_a_spark_without_a_class_for_it_hands_streams_over_in_columns(monkeypatc
     """Spark 4.0 asks whether a writer is a DataSourceArrowWriter, and calls commit as it does for any stream."""
     from pyspark.sql import datasource
 
-    from barnabas.spark import stream_writer
+    from barnabas.spark import sink as stream_writer
 
     monkeypatch.delattr(datasource, "DataSourceStreamArrowWriter")
     found = vars(importlib.reload(stream_writer))["StreamArrowWriter"]

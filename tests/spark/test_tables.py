@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from barnabas.client.wire import Client
-from barnabas.spark.tables.opening import open_table
+from barnabas.spark.tables.formats import open_table
 from barnabas.spark.verify import Report, verify
 from barnabas.testing import EmbeddedBroker
 from tests.spark.conftest import Reading, values, write

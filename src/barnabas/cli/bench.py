@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import click
 
+from barnabas.cli.bench_tools import Pace, Progress, Samples, Until, bench_topic, end_if_interrupted, report
 from barnabas.cli.interrupts import Interrupt
-from barnabas.cli.measuring import Pace, Progress, Samples, Until, bench_topic, end_if_interrupted, report
 from barnabas.cli.options import bootstrap_option, json_option
 from barnabas.cli.suggestions import CommandGroup
 

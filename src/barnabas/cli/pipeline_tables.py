@@ -73,8 +73,7 @@ def archive(
     """Bring topics into a table, exactly once."""
     with sentences():
         from barnabas.spark.jobs import archive as job  # noqa: PLC0415 - needs Spark
-        from barnabas.spark.jobs.naming import table_options  # noqa: PLC0415
-        from barnabas.spark.tables.opening import open_readable  # noqa: PLC0415
+        from barnabas.spark.tables.formats import open_readable, table_options  # noqa: PLC0415
 
         options = table_options(table, table_given)
         open_readable(options).close()  # what is wrong with them is told before Spark starts
@@ -145,8 +144,7 @@ def verify(
     with sentences():
         from barnabas.client.wire import Client  # noqa: PLC0415 - keeps --help fast
         from barnabas.spark import verify as job  # noqa: PLC0415
-        from barnabas.spark.jobs.naming import table_options  # noqa: PLC0415
-        from barnabas.spark.tables.opening import open_readable  # noqa: PLC0415
+        from barnabas.spark.tables.formats import open_readable, table_options  # noqa: PLC0415
 
         def tell(done: Progress) -> None:
             if sys.stderr.isatty():
@@ -222,9 +220,8 @@ def replay(
         from barnabas.client.wire import Client  # noqa: PLC0415 - keeps --help fast
         from barnabas.spark.jobs import replay as job  # noqa: PLC0415
         from barnabas.spark.jobs import rows  # noqa: PLC0415
-        from barnabas.spark.jobs.naming import is_table, table_options  # noqa: PLC0415
         from barnabas.spark.options import parse_sink  # noqa: PLC0415
-        from barnabas.spark.tables.opening import open_readable  # noqa: PLC0415
+        from barnabas.spark.tables.formats import is_table, open_readable, table_options  # noqa: PLC0415
 
         period = rows.Period(since, until)
         given = {

@@ -189,8 +189,7 @@ def compare(
     """Say what is missing, extra or different between two topics, or a topic and a table."""
     with sentences():
         from barnabas.spark.jobs import compare as job  # noqa: PLC0415 - needs Spark
-        from barnabas.spark.jobs.naming import is_table, table_options  # noqa: PLC0415
-        from barnabas.spark.tables.opening import open_readable  # noqa: PLC0415
+        from barnabas.spark.tables.formats import is_table, open_readable, table_options  # noqa: PLC0415
 
         if is_table(left):
             raise click.UsageError("LEFT is a topic: a table can stand on the right")

@@ -15,6 +15,7 @@ from barnabas.client.wire import BrokerError, BrokerUnavailable, Client, TopicIn
 from barnabas.client.wire.admin import list_offsets
 from barnabas.model.errors import ErrorCode
 from barnabas.model.ids import ZERO_UUID, TopicPartition, uuid_text
+from barnabas.spark.batch_plan import View
 from barnabas.spark.client_settings import connect, is_read_committed
 from barnabas.spark.options import (
     EARLIEST,
@@ -26,7 +27,6 @@ from barnabas.spark.options import (
     SourceOptions,
     SparkOptionError,
 )
-from barnabas.spark.planning import View
 
 FIRST_CONTACT_S = 10.0
 """So long is waited for brokers that were never reached."""

@@ -15,9 +15,8 @@ from typing import Any
 from pyspark.sql.datasource import InputPartition
 
 from barnabas.client.wire.data import OffsetRange
-from barnabas.spark import planning
-from barnabas.spark.offsets import Position, from_json, to_json
-from barnabas.spark.planning import View
+from barnabas.spark import batch_plan
+from barnabas.spark.batch_plan import Position, View, from_json, to_json
 from barnabas.spark.source import BaseStreamReader, tell_losses
 
 
@@ -45,11 +44,11 @@ class LegacyStreamReader(BaseStreamReader):
         self._last, self._has_planned = end, True
         first, last = from_json(start), from_json(end)
         if last.begins:
-            return self.tasks(planning.ranges(first, last, {}))
+            return self.tasks(batch_plan.ranges(first, last, {}))
         self.publish(first)
         now = self.cluster.view()
         earliest = {partition: now.earliest.get(partition, 0) for partition in last.offsets}
-        found = planning.advance(first, View(last.topic_ids, earliest, last.offsets))
+        found = batch_plan.advance(first, View(last.topic_ids, earliest, last.offsets))
         tell_losses(found.losses, self.options)
         return self.tasks(
             [

@@ -2,21 +2,32 @@
 
 A writer is made on the driver, twice for every micro-batch: it checks the columns and asks nobody. Its ``write`` runs
 on the executors, once for each task. At least once: a task that Spark runs again writes its rows again. Within an
-attempt nothing is stored twice, see ``delivery``.
+attempt nothing is stored twice, see ``producer``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType, TimestampType
 
 from barnabas.spark.options import SinkOptions, parse_sink
-from barnabas.spark.stream_writer import StreamArrowWriter
-from barnabas.spark.writing import Counts, delivery_of, producer_settings, write_batches
+from barnabas.spark.task_writer import Counts, delivery_of, producer_settings, write_batches
+
+__all__ = ["SinkColumnError", "StreamArrowWriter", "Written", "check_columns", "writer"]
+
+if TYPE_CHECKING or hasattr(datasource, "DataSourceStreamArrowWriter"):
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter as StreamArrowWriter
+else:
+
+    class StreamArrowWriter(DataSourceStreamWriter, DataSourceArrowWriter):
+        """Spark 4.0 has no class for it, but goes by this one's second base when it decides between Arrow and rows."""
+
 
 _HEADERS_TEXT = "array<struct<key: string, value: binary>>"
 

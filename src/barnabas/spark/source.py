@@ -30,18 +30,17 @@ from pyspark.sql.types import (
 
 from barnabas.client.wire.data import OffsetRange
 from barnabas.client.wire.errors import DataLoss
-from barnabas.spark import planning
+from barnabas.spark import batch_plan
+from barnabas.spark.batch_plan import HINT, Position, View, from_json, to_json
 from barnabas.spark.cluster import Cluster
-from barnabas.spark.offsets import Position, from_json, to_json
 from barnabas.spark.options import SourceOptions, SparkOptionError, parse_source
-from barnabas.spark.planning import HINT, View
 from barnabas.spark.progress import Publisher
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from barnabas.spark.filters import Condition
-    from barnabas.spark.reading import ReadSettings
+    from barnabas.spark.task_reader import ReadSettings
 
 HAS_RATE_LIMITS = find_spec("pyspark.sql.streaming.datasource") is not None
 """From Spark 4.2 on."""
@@ -115,7 +114,7 @@ def _takes_filters() -> bool:
 
 def read_settings(options: SourceOptions) -> ReadSettings:
     # Arrow is for those who read: the processes in which Spark plans a query start without it, and so in less time.
-    from barnabas.spark.reading import ReadSettings  # noqa: PLC0415
+    from barnabas.spark.task_reader import ReadSettings  # noqa: PLC0415
 
     return ReadSettings(
         kafka=options.kafka,
@@ -136,7 +135,7 @@ def _read(partition: InputPartition, options: SourceOptions) -> Iterator[pa.Reco
     # Spark makes a partition of its own where there is nothing to read.
     if not isinstance(partition.value, OffsetRange):
         return iter(())
-    from barnabas.spark.reading import read_range  # noqa: PLC0415 -- as above
+    from barnabas.spark.task_reader import read_range  # noqa: PLC0415 -- as above
 
     return read_range(partition.value, read_settings(options))
 
@@ -155,8 +154,8 @@ class BatchReader(DataSourceReader):
         options = self.options
         max_records = options.max_records_per_partition
         if max_records is None and options.min_partitions is None:
-            max_records = planning.DEFAULT_TASK_RECORDS
-        pieces = planning.split(found, min_partitions=options.min_partitions, max_records=max_records)
+            max_records = batch_plan.DEFAULT_TASK_RECORDS
+        pieces = batch_plan.split(found, min_partitions=options.min_partitions, max_records=max_records)
         return [InputPartition(piece) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -167,7 +166,7 @@ class BatchReader(DataSourceReader):
         cluster.check_there(view)
         starts = cluster.resolve(self.options.starting, view, is_start=True)
         ends = cluster.resolve(self.options.ending, view, is_start=False)
-        found, losses = planning.batch_ranges(starts, ends, view)
+        found, losses = batch_plan.batch_ranges(starts, ends, view)
         tell_losses(losses, self.options)
         return found
 
@@ -242,12 +241,12 @@ class BaseStreamReader(DataSourceStreamReader):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         first, last = from_json(start), from_json(end)
-        missing = planning.without_begin(first, last)
+        missing = batch_plan.without_begin(first, last)
         earliest = self.cluster.view().earliest if missing else {}
-        return self.tasks(planning.ranges(first, last, earliest))
+        return self.tasks(batch_plan.ranges(first, last, earliest))
 
     def tasks(self, found: list[OffsetRange]) -> Sequence[InputPartition]:
-        pieces = planning.split(
+        pieces = batch_plan.split(
             found,
             min_partitions=self.options.min_partitions,
             max_records=self.options.max_records_per_partition,

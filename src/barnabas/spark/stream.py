@@ -15,10 +15,9 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from barnabas.model.ids import TopicPartition
-from barnabas.spark import planning
-from barnabas.spark.offsets import Position, from_json, to_json
+from barnabas.spark import batch_plan
+from barnabas.spark.batch_plan import Limits, Position, View, from_json, to_json
 from barnabas.spark.options import SourceOptions
-from barnabas.spark.planning import Limits, View
 from barnabas.spark.source import BaseStreamReader, tell_losses
 
 IDLE_POLL_S = 0.05
@@ -83,11 +82,11 @@ class StreamReader(BaseStreamReader, SupportsTriggerAvailableNow):
     def _next(self, start: Position, limits: Limits) -> Position:
         view = self._view(start)
         self._latest = view.latest
-        found = planning.advance(start, view)
+        found = batch_plan.advance(start, view)
         tell_losses(found.losses, self.options)
-        if self._is_too_early(planning.new_records(found, view), limits.min_offsets):
+        if self._is_too_early(batch_plan.new_records(found, view), limits.min_offsets):
             return start
-        return planning.next_position(start, view, found, limits.max_offsets)
+        return batch_plan.next_position(start, view, found, limits.max_offsets)
 
     def _view(self, start: Position) -> View:
         known_topics = {partition.topic for partition in start.offsets}
@@ -96,7 +95,7 @@ class StreamReader(BaseStreamReader, SupportsTriggerAvailableNow):
             return self._target
         view = self.cluster.view()
         for _ in range(self.options.offset_retries):
-            if not planning.is_behind(view, start):
+            if not batch_plan.is_behind(view, start):
                 break
             # A new leader may not know yet how far its predecessor came.
             time.sleep(self.options.offset_retry_interval_s)

@@ -19,9 +19,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
-from barnabas.spark.avro import AvroDecoder
-from barnabas.spark.avro_encoding import AvroEncoder
-from barnabas.spark.avro_framed import FramedDecoder, Schemas
+from barnabas.spark.avro import AvroDecoder, AvroEncoder
+from barnabas.spark.avro_resolution import FramedDecoder, Schemas
 
 FRAMINGS = ("none", "confluent")
 MODES = ("fail", "null", "deadletter")

@@ -24,15 +24,14 @@ from barnabas.spark.tables import checksum as checksums
 from barnabas.spark.tables import runs
 from barnabas.spark.tables.checksum import HASHED_COLUMNS, Checksum
 from barnabas.spark.tables.errors import TableError
-from barnabas.spark.tables.expressions import Rows
 from barnabas.spark.tables.gaps import classify
 from barnabas.spark.tables.intervals import Interval, Intervals
-from barnabas.spark.tables.readable import Readable
+from barnabas.spark.tables.parquet_writer import offsets_of
+from barnabas.spark.tables.readable import Readable, Rows
 from barnabas.spark.tables.runs import Runs
 from barnabas.spark.tables.schema import TRACKED, has_offsets
 from barnabas.spark.tables.state import EXPLAINED, Gap
 from barnabas.spark.tables.topic import Bounds, bounds_of, windows
-from barnabas.spark.tables.writing import offsets_of
 
 STEP_OFFSETS = 4_000_000
 """So many are looked at in one go: their offsets are kept in memory, their contents are not."""

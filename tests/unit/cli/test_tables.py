@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from barnabas.cli.measuring import report
+from barnabas.cli.bench_tools import report
 from barnabas.cli.output import print_table
 from barnabas.testing import EmbeddedBroker
 from tests.unit.cli.command_line import run

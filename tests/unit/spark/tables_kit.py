@@ -17,12 +17,12 @@ from pyiceberg.catalog import load_catalog
 
 from barnabas.client.arrow.columns import arrow_schema
 from barnabas.spark.tables.base import Outcome, Table
-from barnabas.spark.tables.committing import Batch
-from barnabas.spark.tables.expressions import Rows
+from barnabas.spark.tables.commit import Batch
+from barnabas.spark.tables.formats import open_table
 from barnabas.spark.tables.gaps import Topics
-from barnabas.spark.tables.opening import open_table
+from barnabas.spark.tables.parquet_writer import TaskName, WriteJob, write_files
+from barnabas.spark.tables.readable import Rows
 from barnabas.spark.tables.schema import for_format
-from barnabas.spark.tables.writing import TaskName, WriteJob, write_files
 
 FORMATS = ("delta", "iceberg")
 DAY_US = 24 * 3600 * 1_000_000

@@ -17,8 +17,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from barnabas.spark import avro
-from barnabas.spark.avro import AvroDecoder, AvroError, Reason
-from barnabas.spark.avro_encoding import AvroEncoder
+from barnabas.spark.avro import AvroDecoder, AvroEncoder, AvroError, Reason
 from barnabas.spark.avro_schema import AvroSchemaError
 from tests.unit.spark.test_avro import ALL, ROW, as_column, encode, logical, record, schemas, value_of
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.spark.avro import AvroDecoder, AvroError, Decoded, Reason
-from barnabas.spark.avro_framed import FramedDecoder, schema_ids
+from barnabas.spark.avro_resolution import FramedDecoder, schema_ids
 
 fastavro = pytest.importorskip("fastavro")
 

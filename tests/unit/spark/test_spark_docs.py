@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from barnabas.client.arrow.columns import arrow_schema
-from barnabas.spark.tables.opening import open_table
+from barnabas.spark.tables.formats import open_table
 from barnabas.spark.tables.schema import for_format
 from tests.unit.spark.tables_kit import commit, rows
 

@@ -16,7 +16,8 @@ from pyspark.sql import types as spark
 from barnabas.client.arrow.columns import arrow_schema
 from barnabas.model.ids import TopicPartition
 from barnabas.spark.client_settings import SparkOptionError
-from barnabas.spark.tables import checksum, compaction, partitioning, runs, schema
+from barnabas.spark.tables import checksum, partitioning, runs, schema
+from barnabas.spark.tables import iceberg as compaction
 from barnabas.spark.tables.checksum import Checksum
 from barnabas.spark.tables.errors import SchemaChanged
 from barnabas.spark.tables.intervals import Interval, dense_only, end_before, insert, join_all, within

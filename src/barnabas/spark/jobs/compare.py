@@ -9,8 +9,8 @@ import pyarrow as pa
 from pyspark.sql import functions as f
 
 from barnabas.spark.jobs.rows import WINDOW_OFFSETS, bounds_of_table
-from barnabas.spark.tables.expressions import Rows
-from barnabas.spark.tables.opening import open_readable
+from barnabas.spark.tables.formats import open_readable
+from barnabas.spark.tables.readable import Rows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -17,7 +17,7 @@ from barnabas.client.wire import Client
 from barnabas.model.ids import TopicPartition
 from barnabas.spark.jobs.rows import Piece
 from barnabas.spark.options import SinkOptions
-from barnabas.spark.writing import TopicWriter
+from barnabas.spark.task_writer import TopicWriter
 
 PACE_S = 0.1
 """A limit is kept over spans of this length."""

@@ -14,8 +14,7 @@ from barnabas.client.wire.admin import EARLIEST, LATEST, list_offsets
 from barnabas.client.wire.data import FetchLimits, fetch
 from barnabas.model.ids import TopicPartition
 from barnabas.spark.tables.errors import TableError
-from barnabas.spark.tables.expressions import Rows
-from barnabas.spark.tables.readable import Readable
+from barnabas.spark.tables.readable import Readable, Rows
 from barnabas.spark.tables.schema import TRACKED, has_offsets
 
 WINDOW_OFFSETS = 200_000

@@ -23,7 +23,7 @@ from barnabas.model.ids import TopicPartition
 from barnabas.spark.client_settings import SparkOptionError
 from barnabas.spark.tables import checksum as checksums
 from barnabas.spark.tables import runs
-from barnabas.spark.tables.committing import (
+from barnabas.spark.tables.commit import (
     Batch,
     Explain,
     Overlap,
@@ -38,18 +38,16 @@ from barnabas.spark.tables.committing import (
     state_after,
 )
 from barnabas.spark.tables.errors import Conflict, FilesLost, TableError, TooManyConflicts, TopicRecreated
-from barnabas.spark.tables.expressions import Rows
 from barnabas.spark.tables.files import DataFile, Place, check_writable, open_place
 from barnabas.spark.tables.gaps import Topics, without_recreated
 from barnabas.spark.tables.intervals import Coverage, Interval
 from barnabas.spark.tables.options import TableOptions
+from barnabas.spark.tables.parquet_writer import TaskName, WriteJob, discard_files, offsets_of, without_offsets
 from barnabas.spark.tables.partitioning import PartitionField, check_fields
-from barnabas.spark.tables.readable import Readable
+from barnabas.spark.tables.readable import Readable, Rows
 from barnabas.spark.tables.runs import Runs
 from barnabas.spark.tables.schema import TRACKED, has_offsets, merge
 from barnabas.spark.tables.state import Gap, Range, TableState
-from barnabas.spark.tables.trimming import without_offsets
-from barnabas.spark.tables.writing import TaskName, WriteJob, discard_files, offsets_of
 
 MAX_ATTEMPTS = 50
 MAX_BACKOFF_S = 1.0

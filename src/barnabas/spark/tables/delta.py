@@ -21,16 +21,15 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
 from barnabas.spark.tables.base import Compacted, Expired, Snapshot, Table
-from barnabas.spark.tables.committing import Batch
+from barnabas.spark.tables.commit import Batch
 from barnabas.spark.tables.errors import Conflict, NotWritable, TableError
-from barnabas.spark.tables.expressions import ALL_ROWS, Rows, filter_of
 from barnabas.spark.tables.files import DataFile, names, statistics_json
 from barnabas.spark.tables.options import TableOptions
+from barnabas.spark.tables.parquet_writer import discard_files
 from barnabas.spark.tables.partitioning import IDENTITY, PartitionField, parse_fields
-from barnabas.spark.tables.readable import CommitInfo
+from barnabas.spark.tables.readable import ALL_ROWS, CommitInfo, Rows, filter_of
 from barnabas.spark.tables.schema import for_format
 from barnabas.spark.tables.state import Range, TableState, dump_range, dump_state, load_range, load_state
-from barnabas.spark.tables.writing import discard_files
 
 STATE = "barnabas.state"
 COMMIT = "barnabas.commit"

@@ -16,10 +16,9 @@ import pyarrow.dataset as ds
 from barnabas.spark.client_settings import SparkOptionError
 from barnabas.spark.tables import files
 from barnabas.spark.tables.errors import TableError
-from barnabas.spark.tables.expressions import ALL_ROWS, Rows, filter_of
 from barnabas.spark.tables.files import Place, open_place
 from barnabas.spark.tables.options import PARQUET
-from barnabas.spark.tables.readable import CommitInfo, Readable
+from barnabas.spark.tables.readable import ALL_ROWS, CommitInfo, Readable, Rows, filter_of
 from barnabas.spark.tables.schema import UTC_TIMESTAMP, for_format
 from barnabas.spark.tables.state import TableState
 

@@ -12,9 +12,9 @@ import datetime
 import json
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,17 +27,15 @@ from sqlalchemy.exc import OperationalError
 
 from barnabas.spark.client_settings import SparkOptionError
 from barnabas.spark.tables.base import REWRITING_TASK, Compacted, Expired, Snapshot, Table, new_writer
-from barnabas.spark.tables.committing import Batch
-from barnabas.spark.tables.compaction import Candidate, plan
+from barnabas.spark.tables.commit import Batch
 from barnabas.spark.tables.errors import Conflict, NotWritable, SchemaChanged, TableError
-from barnabas.spark.tables.expressions import ALL_ROWS, Rows
 from barnabas.spark.tables.files import listed, open_place
 from barnabas.spark.tables.options import TableOptions
+from barnabas.spark.tables.parquet_writer import TaskName, discard_files, has_statistics, write_files
 from barnabas.spark.tables.partitioning import PartitionField
-from barnabas.spark.tables.readable import CommitInfo
+from barnabas.spark.tables.readable import ALL_ROWS, CommitInfo, Rows
 from barnabas.spark.tables.schema import conform, for_format
 from barnabas.spark.tables.state import Range, TableState, dump_range, dump_state, load_range, load_state
-from barnabas.spark.tables.writing import TaskName, discard_files, has_statistics, write_files
 
 STATE = "barnabas.state"
 APPLICATION = "barnabas.application"
@@ -375,3 +373,31 @@ def _filter(rows: Rows) -> Any:
 def _moment(microseconds: int) -> str:
     epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
     return (epoch + datetime.timedelta(microseconds=microseconds)).isoformat()
+
+
+T = TypeVar("T")
+
+SMALL = 0.75
+"""Of the size that is aimed at: larger files stay as they are."""
+
+
+class Candidate(NamedTuple, Generic[T]):
+    folder: Hashable
+    """Only files of one partition go together."""
+    bytes: int
+    item: T
+
+
+def plan(candidates: Iterable[Candidate[T]], target_bytes: int) -> list[list[T]]:
+    """Groups of at least two, each of about the target's size, in the order given."""
+    open_groups: dict[Hashable, tuple[list[T], int]] = {}
+    full: list[list[T]] = []
+    for folder, size, item in candidates:
+        if size >= target_bytes * SMALL:
+            continue
+        group, total = open_groups.get(folder, ([], 0))
+        if total + size > target_bytes and group:
+            full.append(group)
+            group, total = [], 0
+        open_groups[folder] = [*group, item], total + size
+    return [group for group in [*full, *(group for group, _ in open_groups.values())] if len(group) > 1]

@@ -25,16 +25,16 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from barnabas.spark.client_settings import SparkOptionError
-from barnabas.spark.stream_writer import StreamArrowWriter
+from barnabas.spark.sink import StreamArrowWriter
 from barnabas.spark.tables.base import Outcome, Table, new_writer
-from barnabas.spark.tables.committing import Batch
+from barnabas.spark.tables.commit import Batch
 from barnabas.spark.tables.errors import TableError
 from barnabas.spark.tables.files import DataFile
+from barnabas.spark.tables.formats import open_table
 from barnabas.spark.tables.gaps import Topics
-from barnabas.spark.tables.opening import open_table
 from barnabas.spark.tables.options import TableOptions, parse
+from barnabas.spark.tables.parquet_writer import TaskName, WriteJob, write_files
 from barnabas.spark.tables.schema import from_spark
-from barnabas.spark.tables.writing import TaskName, WriteJob, write_files
 
 QUERY_ID = "sql.streaming.queryId"
 

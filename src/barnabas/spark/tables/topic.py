@@ -13,8 +13,8 @@ from barnabas.client.wire.admin import EARLIEST, LATEST, list_offsets
 from barnabas.client.wire.data import Fetched, FetchLimits, fetch
 from barnabas.model.ids import TopicPartition
 from barnabas.spark.tables import runs
+from barnabas.spark.tables.parquet_writer import offsets_of
 from barnabas.spark.tables.runs import Runs
-from barnabas.spark.tables.writing import offsets_of
 from barnabas.wire import batch as batches
 
 WINDOW_BYTES = 8 * 1024 * 1024

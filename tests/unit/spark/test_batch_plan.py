@@ -9,10 +9,9 @@ import pytest
 
 from barnabas.client.wire.data import OffsetRange
 from barnabas.model.ids import TopicPartition
-from barnabas.spark import planning
+from barnabas.spark import batch_plan
+from barnabas.spark.batch_plan import Position, View, from_json, to_json
 from barnabas.spark.client_settings import SparkOptionError
-from barnabas.spark.offsets import Position, from_json, to_json
-from barnabas.spark.planning import View
 
 A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2)
 
@@ -28,8 +27,8 @@ def at(offsets: dict[TopicPartition, int], *, is_initial: bool = False, topic: s
 
 
 def step(start: Position, seen: View, max_offsets: int | None = None) -> tuple[Position, list[str]]:
-    found = planning.advance(start, seen)
-    return planning.next_position(start, seen, found, max_offsets), found.losses
+    found = batch_plan.advance(start, seen)
+    return batch_plan.next_position(start, seen, found, max_offsets), found.losses
 
 
 # Positions
@@ -78,20 +77,20 @@ def test_the_first_batch_tells_where_it_begins() -> None:
     end, _ = step(start, view({A: 6, B: 7}))
     assert end == Position(offsets={A: 6, B: 7}, topic_ids={"t": "id"}, begins={A: 5, B: 7}, query="q")
     later = at({A: 100, B: 100}, is_initial=True)  # startingOffsets=latest, asked again after a restart
-    assert planning.ranges(later, end, {}) == [OffsetRange(A, 5, 6, "id")]
+    assert batch_plan.ranges(later, end, {}) == [OffsetRange(A, 5, 6, "id")]
 
 
 def test_later_batches_need_not_tell() -> None:
     end, _ = step(at({A: 5, B: 7}), view({A: 9, B: 8}))
     assert end.begins == {}
-    assert planning.ranges(at({A: 5, B: 7}), end, {}) == [OffsetRange(A, 5, 9, "id"), OffsetRange(B, 7, 8, "id")]
+    assert batch_plan.ranges(at({A: 5, B: 7}), end, {}) == [OffsetRange(A, 5, 9, "id"), OffsetRange(B, 7, 8, "id")]
 
 
 def test_a_new_partition_is_read_from_its_start() -> None:
     end, losses = step(at({A: 5}), view({A: 5, B: 3}))
     assert not losses
     assert end.begins == {B: 0}
-    assert planning.ranges(at({A: 5}), end, {}) == [OffsetRange(B, 0, 3, "id")]
+    assert batch_plan.ranges(at({A: 5}), end, {}) == [OffsetRange(B, 0, 3, "id")]
 
 
 def test_a_new_partition_whose_start_is_gone_is_a_loss() -> None:
@@ -113,30 +112,30 @@ def test_retention_that_overtakes_the_reader_is_a_loss() -> None:
             "offsets 5 to 19 were deleted before they were read"
         )
     ]
-    assert planning.ranges(at({A: 5}), end, {}) == [OffsetRange(A, 20, 40, "id")]
+    assert batch_plan.ranges(at({A: 5}), end, {}) == [OffsetRange(A, 20, 40, "id")]
 
 
 def test_a_log_that_lost_its_end_is_a_loss() -> None:
     start = at({A: 50})
     seen = view({A: 40}, {A: 20})
-    assert planning.is_behind(seen, start)
+    assert batch_plan.is_behind(seen, start)
     end, losses = step(start, seen)
     assert losses == ["t-0: offset 50 would be read next, but the log holds offsets 20 to 39: its end was lost"]
     assert end.offsets == {A: 40}
-    assert planning.ranges(start, end, {}) == []
+    assert batch_plan.ranges(start, end, {}) == []
 
 
 def test_a_topic_of_the_same_name_is_another_topic() -> None:
     start = at({A: 5, B: 2})
     seen = view({A: 3, B: 4}, topic="other")
-    assert not planning.is_behind(seen, start)
+    assert not batch_plan.is_behind(seen, start)
     end, losses = step(start, seen)
     assert len(losses) == 2
     assert losses[0] == (
         "t-0: the topic was deleted and created again after offset 5 was reached: what the old one held from there on "
         "is lost, and the new one holds offsets 0 to 2"
     )
-    assert planning.ranges(start, end, {}) == [OffsetRange(A, 0, 3, "other"), OffsetRange(B, 0, 4, "other")]
+    assert batch_plan.ranges(start, end, {}) == [OffsetRange(A, 0, 3, "other"), OffsetRange(B, 0, 4, "other")]
     again, losses = step(end, seen)
     assert again is end
     assert not losses
@@ -145,7 +144,7 @@ def test_a_topic_of_the_same_name_is_another_topic() -> None:
 def test_another_topic_with_as_many_records_is_noticed() -> None:
     end, losses = step(at({A: 5}), view({A: 5}, topic="other"))
     assert len(losses) == 1
-    assert planning.ranges(at({A: 5}), end, {}) == [OffsetRange(A, 0, 5, "other")]
+    assert batch_plan.ranges(at({A: 5}), end, {}) == [OffsetRange(A, 0, 5, "other")]
 
 
 def test_a_partition_that_is_gone_is_a_loss_once() -> None:
@@ -165,22 +164,22 @@ def test_brokers_without_topic_ids_are_taken_at_their_word() -> None:
 
 def test_a_limit_is_shared_in_proportion() -> None:
     begins, ends = {A: 0, B: 100, C: 0}, {A: 300, B: 200, C: 0}
-    assert planning.rate_limited(100, begins, ends) == {A: 75, B: 125, C: 0}
+    assert batch_plan.rate_limited(100, begins, ends) == {A: 75, B: 125, C: 0}
 
 
 def test_a_small_partition_is_not_starved() -> None:
-    limited = planning.rate_limited(10, {A: 0, B: 0}, {A: 1_000_000, B: 3})
+    limited = batch_plan.rate_limited(10, {A: 0, B: 0}, {A: 1_000_000, B: 3})
     assert limited == {A: 9, B: 1}
 
 
 def test_a_limit_above_what_there_is_does_nothing() -> None:
-    assert planning.rate_limited(10, {A: 0, B: 0}, {A: 5, B: 5}) == {A: 5, B: 5}
+    assert batch_plan.rate_limited(10, {A: 0, B: 0}, {A: 5, B: 5}) == {A: 5, B: 5}
 
 
 def test_limited_batches_come_to_the_end() -> None:
     position, seen, count = at({A: 0, B: 10}, is_initial=True), view({A: 107, B: 23}), 0
     while (after := step(position, seen, 10)[0]) is not position:
-        assert sum(each.size for each in planning.ranges(position, after, {})) <= 11
+        assert sum(each.size for each in batch_plan.ranges(position, after, {})) <= 11
         position, count = after, count + 1
     assert position.offsets == {A: 107, B: 23}
     assert 12 <= count <= 20
@@ -188,20 +187,20 @@ def test_limited_batches_come_to_the_end() -> None:
 
 def test_new_records_are_counted() -> None:
     seen = view({A: 10, B: 4}, {A: 2})
-    assert planning.new_records(planning.advance(at({A: 5}), seen), seen) == 9
+    assert batch_plan.new_records(batch_plan.advance(at({A: 5}), seen), seen) == 9
 
 
 # Ranges of batch queries
 
 
 def test_a_batch_reads_what_is_there() -> None:
-    found, losses = planning.batch_ranges({A: 0, B: 2}, {A: 5, B: 2}, view({A: 5, B: 9}))
+    found, losses = batch_plan.batch_ranges({A: 0, B: 2}, {A: 5, B: 2}, view({A: 5, B: 9}))
     assert found == [OffsetRange(A, 0, 5, "id")]
     assert not losses
 
 
 def test_a_batch_that_reaches_beyond_the_log_is_told() -> None:
-    found, losses = planning.batch_ranges({A: 0, B: 5}, {A: 30, B: 7}, view({A: 20, B: 0}, {A: 10}))
+    found, losses = batch_plan.batch_ranges({A: 0, B: 5}, {A: 30, B: 7}, view({A: 20, B: 0}, {A: 10}))
     assert found == [OffsetRange(A, 10, 20, "id")]
     assert losses == [
         "t-0: offsets 0 to 29 are to be read, but the log holds offsets 10 to 19",
@@ -211,7 +210,7 @@ def test_a_batch_that_reaches_beyond_the_log_is_told() -> None:
 
 def test_a_batch_does_not_end_before_it_starts() -> None:
     with pytest.raises(SparkOptionError, match="t-0: reading starts at offset 8, after its end at offset 5"):
-        planning.batch_ranges({A: 8}, {A: 5}, view({A: 10}))
+        batch_plan.batch_ranges({A: 8}, {A: 5}, view({A: 10}))
 
 
 # Tasks
@@ -223,12 +222,12 @@ def sizes(pieces: list[OffsetRange]) -> list[int]:
 
 def test_without_limits_a_range_is_a_task() -> None:
     found = [OffsetRange(A, 0, 10), OffsetRange(B, 5, 5), OffsetRange(C, 1, 2)]
-    assert planning.split(found, min_partitions=None, max_records=None) == [found[0], found[2]]
-    assert planning.split(found, min_partitions=2, max_records=None) == [found[0], found[2]]
+    assert batch_plan.split(found, min_partitions=None, max_records=None) == [found[0], found[2]]
+    assert batch_plan.split(found, min_partitions=2, max_records=None) == [found[0], found[2]]
 
 
 def test_long_ranges_are_cut() -> None:
-    pieces = planning.split([OffsetRange(A, 0, 10), OffsetRange(B, 0, 3)], min_partitions=None, max_records=4)
+    pieces = batch_plan.split([OffsetRange(A, 0, 10), OffsetRange(B, 0, 3)], min_partitions=None, max_records=4)
     assert [(piece.partition, piece.start, piece.stop) for piece in pieces] == [
         (A, 0, 3),
         (A, 3, 6),
@@ -238,18 +237,18 @@ def test_long_ranges_are_cut() -> None:
 
 
 def test_large_ranges_make_up_the_tasks_that_are_wanted() -> None:
-    pieces = planning.split([OffsetRange(A, 0, 800), OffsetRange(B, 0, 10)], min_partitions=5, max_records=None)
+    pieces = batch_plan.split([OffsetRange(A, 0, 800), OffsetRange(B, 0, 10)], min_partitions=5, max_records=None)
     assert sizes(pieces) == [200, 200, 200, 200, 10]
 
 
 def test_both_limits_hold() -> None:
     found = [OffsetRange(A, 0, 100)]
-    assert len(planning.split(found, min_partitions=4, max_records=50)) == 4
-    assert len(planning.split(found, min_partitions=4, max_records=10)) == 10
+    assert len(batch_plan.split(found, min_partitions=4, max_records=50)) == 4
+    assert len(batch_plan.split(found, min_partitions=4, max_records=10)) == 10
 
 
 def test_no_task_is_empty() -> None:
-    pieces = planning.split([OffsetRange(A, 7, 9)], min_partitions=8, max_records=None)
+    pieces = batch_plan.split([OffsetRange(A, 7, 9)], min_partitions=8, max_records=None)
     assert sizes(pieces) == [1, 1]
 
 
@@ -257,7 +256,7 @@ def test_no_task_is_empty() -> None:
 def test_tasks_hold_every_offset_once(seed: int) -> None:
     rng = random.Random(seed)
     found = [OffsetRange(TopicPartition("t", number), 3, 3 + rng.randrange(0, 1000)) for number in range(5)]
-    pieces = planning.split(
+    pieces = batch_plan.split(
         found, min_partitions=rng.choice([None, 3, 17]), max_records=rng.choice([None, 7, 100, 5000])
     )
     held = [(piece.partition, offset) for piece in pieces for offset in range(piece.start, piece.stop)]

@@ -19,11 +19,12 @@ from barnabas.client.wire.connection import Sent
 from barnabas.client.wire.data import OffsetRange
 from barnabas.client.wire.errors import DataLoss
 from barnabas.model.ids import TopicPartition, uuid_text
-from barnabas.spark import cluster, progress, reading
+from barnabas.spark import cluster, progress
+from barnabas.spark import task_reader as reading
 from barnabas.spark.cluster import Cluster
 from barnabas.spark.options import SourceOptions, parse_source
 from barnabas.spark.progress import Publisher
-from barnabas.spark.reading import ReadSettings, read_range
+from barnabas.spark.task_reader import ReadSettings, read_range
 from barnabas.testing import EmbeddedBroker
 from barnabas.wire import records
 from barnabas.wire.compression import Codec

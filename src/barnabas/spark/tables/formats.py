@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from barnabas.spark.client_settings import SparkOptionError
 from barnabas.spark.tables.base import Table
 from barnabas.spark.tables.folder import ParquetFolder
-from barnabas.spark.tables.options import PARQUET, TableOptions, parse
+from barnabas.spark.tables.options import FORMATS, PARQUET, TableOptions, parse
 from barnabas.spark.tables.readable import Readable
 
 
@@ -37,3 +37,27 @@ def _class_of(table_format: str) -> type[Table]:
     from barnabas.spark.tables.iceberg import Iceberg  # noqa: PLC0415
 
     return Iceberg
+
+
+FORMS = "delta:/data/orders, parquet:/data/orders or iceberg:/warehouse#sales.orders"
+
+
+def is_table(name: str) -> bool:
+    """Whether a name is a table's: topics have no colon in theirs."""
+    return ":" in name
+
+
+def table_options(name: str, given: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The options of the table or Parquet folder, from ``FORMAT:PLACE``. Raises SparkOptionError."""
+    form, colon, place = name.partition(":")
+    if not colon or form not in (*FORMATS, PARQUET) or not place:
+        raise SparkOptionError(f"{name!r} names no table: {FORMS} do")
+    options = {"tableFormat": form}
+    if form == "iceberg":
+        path, _, table = place.rpartition("#")
+        options["table"] = table
+        if path:
+            options["path"] = path
+    else:
+        options["path"] = place
+    return {**options, **(given or {})}

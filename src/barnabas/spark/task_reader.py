@@ -12,8 +12,8 @@ from barnabas.client.arrow.columns import keep_freed_memory
 from barnabas.client.wire import Client
 from barnabas.client.wire.data import OffsetRange
 from barnabas.client.wire.errors import DataLoss
+from barnabas.spark.batch_plan import HINT
 from barnabas.spark.client_settings import connect, fetch_limits
-from barnabas.spark.planning import HINT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

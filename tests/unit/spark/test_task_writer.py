@@ -19,10 +19,10 @@ from barnabas.client.wire.admin import create_topic
 from barnabas.client.wire.data import FetchLimits, fetch
 from barnabas.client.wire.decoding import decode
 from barnabas.model.ids import TopicPartition
-from barnabas.spark import delivery
+from barnabas.spark import producer as delivery
 from barnabas.spark.client_settings import SparkOptionError
 from barnabas.spark.options import parse_sink
-from barnabas.spark.writing import Counts, TopicWriter, delivery_of, write_batches
+from barnabas.spark.task_writer import Counts, TopicWriter, delivery_of, write_batches
 from barnabas.testing import EmbeddedBroker
 from barnabas.wire import batch as batches
 from barnabas.wire.records import Record

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ from barnabas.spark.tables import runs
 from barnabas.spark.tables.files import DataFile, FileRange, Place, open_place, statistics_of
 from barnabas.spark.tables.intervals import Coverage, Interval, dense_only, within
 from barnabas.spark.tables.partitioning import IDENTITY, PartitionField, folder, split
+from barnabas.spark.tables.runs import Runs
 from barnabas.spark.tables.schema import conform
 
 ROW_GROUP_BYTES = 64 * 1024 * 1024
@@ -275,3 +276,65 @@ def _is_long(schema: pa.Schema, name: str) -> bool:
     index = schema.get_field_index(name)
     kind = schema.field(index).type if index >= 0 else pa.null()
     return bool(pa.types.is_int64(kind) or pa.types.is_timestamp(kind))
+
+
+ANOTHER = "another"
+
+
+def without_offsets(
+    job: WriteJob, files: Sequence[DataFile], covered: Mapping[TopicPartition, Runs], name: TaskName
+) -> list[DataFile]:
+    """The files, those with covered offsets written anew without them, or gone where nothing is left."""
+    kept: list[DataFile] = []
+    dropped: list[DataFile] = []
+    for file in files:
+        hits = {
+            item.partition: runs.intersect(item.runs, covered[item.partition])
+            for item in file.ranges
+            if item.partition in covered
+        }
+        hits = {partition: found for partition, found in hits.items() if found}
+        if not hits:
+            kept.append(file)
+            continue
+        dropped.append(file)
+        if not _is_all_covered(file, hits):
+            kept += _rewritten(job, file, hits, name)
+    discard_files(open_place(job.location), [file.path for file in dropped])
+    return kept
+
+
+def _is_all_covered(file: DataFile, hits: Mapping[TopicPartition, Runs]) -> bool:
+    rows = sum(item.rows for item in file.ranges)
+    return rows == file.rows and all(
+        item.partition in hits and not runs.subtract(item.runs, hits[item.partition]) for item in file.ranges
+    )
+
+
+def _rewritten(
+    job: WriteJob, file: DataFile, hits: Mapping[TopicPartition, Runs], name: TaskName
+) -> tuple[DataFile, ...]:
+    coverage = {
+        partition: tuple(Interval(start, end, 0, True, None) for start, end in runs.bounds(found))
+        for partition, found in hits.items()
+    }
+    job = replace(job, covered={ANOTHER: coverage})
+    return write_files(job, rows_of(open_place(job.location), file, job), name).files
+
+
+def rows_of(place: Place, file: DataFile, job: WriteJob) -> Iterator[pa.RecordBatch]:
+    """A file's rows with all columns of the table: those that are folders, too."""
+    with place.filesystem.open_input_file(place.path(file.path)) as stream:
+        for batch in pq.ParquetFile(stream).iter_batches():
+            yield with_folders(batch, job.schema, job.fields, file.partition)
+
+
+def with_folders(
+    batch: pa.RecordBatch, schema: pa.Schema, fields: Sequence[PartitionField], values: Sequence[str | None]
+) -> pa.RecordBatch:
+    for item, value in zip(fields, values, strict=True):
+        if item.transform == IDENTITY and batch.schema.get_field_index(item.column) < 0:
+            kind = schema.field(item.column).type
+            column = pa.repeat(pa.scalar(value, pa.string()), batch.num_rows).cast(kind)
+            batch = batch.append_column(item.column, column)
+    return batch

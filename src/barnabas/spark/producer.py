@@ -8,10 +8,11 @@ are stored once however often they are sent, as long as no more than five of a p
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeAlias
 
 from barnabas.client.arrow.encoding import EncodedBatch
 from barnabas.client.wire.client import Client, Retry
@@ -20,8 +21,9 @@ from barnabas.client.wire.data import LAST_VERSION_BY_NAME
 from barnabas.client.wire.errors import BrokerError, BrokerUnavailable, ProtocolError, error_code
 from barnabas.model.errors import RETRIABLE, ErrorCode
 from barnabas.model.ids import ZERO_UUID, TopicPartition
-from barnabas.spark.delivery import Delivery
+from barnabas.wire.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from barnabas.wire.api.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from barnabas.wire.batch import add_sequence
 
 MAX_IN_FLIGHT_REQUESTS = 5
 """To one broker. A broker remembers the last five batches of a producer in a partition, no more."""
@@ -283,3 +285,92 @@ def _parts(items: list[_Pending]) -> Iterator[list[_Pending]]:
         size += item.size
     if part:
         yield part
+
+
+_NOBODY = -1
+_NO_TRANSACTION_TIMEOUT_MS = 2**31 - 1
+
+
+class Delivery(Protocol):
+    transactional_id: str | None
+
+    def begin(self, client: Client) -> None:
+        """Before the first batch, on the executor. Raises BrokerError."""
+
+    def stamp(self, place: TopicPartition, batch: EncodedBatch) -> None:
+        """Gives a batch its producer and its sequence. Once for each batch, in the order of a partition."""
+
+    def end(self) -> None:
+        """When all batches are stored. Not called where the task fails."""
+
+
+class Plain:
+    """At least once, and no way to tell a retry from a new batch."""
+
+    transactional_id: str | None = None
+
+    def begin(self, client: Client) -> None:
+        """Nobody is asked."""
+
+    def stamp(self, _place: TopicPartition, batch: EncodedBatch) -> None:
+        batch.stamp(_NOBODY, _NOBODY, _NOBODY)
+
+    def end(self) -> None:
+        """Nothing is to be made to count."""
+
+
+class _Identity:
+    """A producer id and how far it has counted in each partition."""
+
+    __slots__ = ("producer_epoch", "producer_id", "sequences")
+
+    def __init__(self, producer_id: int, producer_epoch: int) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.sequences: dict[TopicPartition, int] = {}
+
+
+_Key: TypeAlias = tuple[int, str | None, str]
+
+_rested: dict[_Key, _Identity] = {}
+"""Of tasks of this process that ended well. A broker remembers every producer for a day, in each partition: a stream
+with a new one for every task of every micro-batch would fill its memory."""
+
+
+class Idempotent:
+    transactional_id: str | None = None
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._key: _Key | None = None
+        self._identity = _Identity(_NOBODY, _NOBODY)
+
+    def begin(self, client: Client) -> None:
+        if not client.metadata.brokers:
+            client.load([])
+        self._key = (os.getpid(), client.metadata.cluster_id, self._bootstrap_servers)
+        # Taken out while it is in use: after a failure nobody knows how far its sequences have come.
+        rested = _rested.pop(self._key) if self._key in _rested else None
+        self._identity = rested or _new_identity(client)
+
+    def stamp(self, place: TopicPartition, batch: EncodedBatch) -> None:
+        identity = self._identity
+        sequence = identity.sequences.get(place, 0)
+        identity.sequences[place] = add_sequence(sequence, batch.record_count)
+        batch.stamp(identity.producer_id, identity.producer_epoch, sequence)
+
+    def end(self) -> None:
+        if self._key is not None:
+            _rested[self._key] = self._identity
+            self._key = None
+
+
+def _new_identity(client: Client) -> _Identity:
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_NO_TRANSACTION_TIMEOUT_MS)
+    reply = client.call(request, InitProducerIdResponse, codes=lambda reply: [reply.error_code])
+    if reply.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+        text = "idempotent writing is not allowed here; kafka.enable.idempotence=false does without it"
+        raise BrokerError(reply.error_code, "producer id", text)
+    if reply.error_code:
+        raise BrokerError(reply.error_code, "producer id")
+    return _Identity(reply.producer_id, reply.producer_epoch)

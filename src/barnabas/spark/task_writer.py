@@ -20,9 +20,8 @@ from barnabas.client.wire.admin import ResourceType, describe_configs
 from barnabas.client.wire.client import Client
 from barnabas.client.wire.errors import BrokerError, ClientError
 from barnabas.spark.client_settings import SparkOptionError, whole_number
-from barnabas.spark.delivery import Delivery, Idempotent, Plain
 from barnabas.spark.options import SinkOptions, connect
-from barnabas.spark.producing import Producer, ProducerSettings
+from barnabas.spark.producer import Delivery, Idempotent, Plain, Producer, ProducerSettings
 from barnabas.wire.compression import Codec
 
 MAX_OPEN_BYTES = 64 * 1024 * 1024

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from barnabas.client.wire.data import OffsetRange
 from barnabas.model.ids import TopicPartition
 from barnabas.spark.client_settings import SparkOptionError
-from barnabas.spark.offsets import Position
 
 DEFAULT_TASK_RECORDS = 500_000
 """A batch query's tasks read up to so many, so that two partitions keep more than two cores busy. A stream's do not:
@@ -203,3 +202,53 @@ def _cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:
     parts = min(parts, whole.size)
     edges = [whole.start + whole.size * number // parts for number in range(parts + 1)]
     return [whole._replace(start=edges[number], stop=edges[number + 1]) for number in range(parts)]
+
+
+OURS = "~"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    offsets: dict[TopicPartition, int]
+    """The next offset to read of each partition."""
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    """Nothing for topics whose broker knows no ids."""
+    begins: dict[TopicPartition, int] = field(default_factory=dict)
+    query: str = ""
+    is_initial: bool = False
+    """Nothing was read yet: the place came from startingOffsets."""
+
+
+def to_json(position: Position) -> dict[str, Any]:
+    ours: dict[str, Any] = {}
+    if position.begins:
+        ours["begins"] = _by_topic(position.begins)
+    if position.is_initial:
+        ours["initial"] = True
+    if position.query:
+        ours["query"] = position.query
+    if position.topic_ids:
+        ours["topics"] = dict(sorted(position.topic_ids.items()))
+    return _by_topic(position.offsets) | ({OURS: ours} if ours else {})
+
+
+def from_json(found: Mapping[str, Any]) -> Position:
+    ours = found.get(OURS, {})
+    return Position(
+        offsets=_by_partition({topic: offsets for topic, offsets in found.items() if topic != OURS}),
+        topic_ids=dict(ours.get("topics", {})),
+        begins=_by_partition(ours.get("begins", {})),
+        query=ours.get("query", ""),
+        is_initial=ours.get("initial", False),
+    )
+
+
+def _by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
+    found: dict[str, dict[str, int]] = {}
+    for partition in sorted(offsets):
+        found.setdefault(partition.topic, {})[str(partition.partition)] = offsets[partition]
+    return found
+
+
+def _by_partition(found: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+    return {TopicPartition(topic, int(number)): each[number] for topic, each in found.items() for number in each}
