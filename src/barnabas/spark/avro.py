@@ -3,8 +3,11 @@
     decoder = AvroDecoder(schema_json)
     decoded = decoder.decode(column)  # decoded.array is a StructArray, decoded.faults tells which rows are null and why
 
-The schema is compiled once and run by ``_avro.c``. Where that was not built, ``avro_fallback`` does the work with
-fastavro; NATIVE tells which is in force. Tests hold the two equal, but for faults that fastavro does not look for.
+    values, faults = AvroEncoder(schema_json).encode(decoded.array)
+
+``AvroEncoder`` finds columns by the names of the schema's fields and casts them to its types; a row that the schema
+cannot hold becomes null and is reported. The schema is compiled once and run by ``_avro.c``. Where that was not built,
+``avro_fallback`` takes its place; NATIVE tells which is in force, and tests hold the two equal.
 """
 
 from __future__ import annotations
@@ -12,14 +15,11 @@ from __future__ import annotations
 from enum import IntEnum
 from struct import Struct
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
 from barnabas.spark.avro_schema import AvroSchemaError, Kind, Node, Program, compile_program, parse
-
-if TYPE_CHECKING:
-    from barnabas.spark.avro_fallback import Codec
 
 _native: ModuleType | None
 try:
@@ -31,10 +31,11 @@ NATIVE_AVAILABLE = _native is not None
 NATIVE = NATIVE_AVAILABLE
 """Whether new decoders and encoders are native; set by ``use``."""
 
+FRAME_BYTES = 5
 _PREVIEW_BYTES = 24
 
 RawFault: TypeAlias = tuple[int, int, int, int]
-"""Row, reason, node and position, which is below zero where it is not known."""
+"""Row, reason, node and position."""
 
 
 class Reason(IntEnum):
@@ -58,7 +59,6 @@ class Reason(IntEnum):
     MEMORY = 16
     UNKNOWN_SCHEMA = 101
     RESOLUTION = 102
-    UNREADABLE = 103
 
 
 _TEXTS = {
@@ -80,7 +80,6 @@ _TEXTS = {
     Reason.MEMORY: "a column's memory is damaged",
     Reason.UNKNOWN_SCHEMA: "the schema that wrote the value is not known",
     Reason.RESOLUTION: "the value cannot be read by the schema",
-    Reason.UNREADABLE: "the bytes are not those of a value of the schema",
 }
 
 
@@ -106,20 +105,23 @@ class Decoded(NamedTuple):
     faults: list[Fault]
 
 
-class _Runner(Protocol):
+class Codec(Protocol):
+    """The native one, or that of ``avro_fallback``."""
+
     def decode(
-        self, values: pa.Array, is_confluent: bool, stops_at_fault: bool
+        self, values: pa.Array, is_framed: bool, stops_at_fault: bool
     ) -> tuple[pa.StructArray, list[RawFault]]: ...
 
+    def encode(self, structs: pa.StructArray, prefix: bytes) -> tuple[pa.Array, list[RawFault]]: ...
 
-class _NativeRunner:
-    def __init__(self, root: Node, codec: Any) -> None:
+
+class _NativeCodec:
+    def __init__(self, root: Node, program: Program, native: ModuleType) -> None:
         self._root = root
-        self._codec = codec
+        self._node_count = len(program.nodes)
+        self._codec = native.Codec(*program[1:])
 
-    def decode(
-        self, values: pa.Array, is_confluent: bool, stops_at_fault: bool
-    ) -> tuple[pa.StructArray, list[RawFault]]:
+    def decode(self, values: pa.Array, is_framed: bool, stops_at_fault: bool) -> tuple[pa.StructArray, list[RawFault]]:
         if not len(values):
             return pa.array([], self._root.arrow), []
         valid, offsets, data = values.buffers()
@@ -129,10 +131,18 @@ class _NativeRunner:
             valid if values.null_count else None,
             offsets,
             b"" if data is None else data,
-            is_confluent,
+            is_framed,
             stops_at_fault,
         )
         return _array(self._root, columns), faults
+
+    def encode(self, structs: pa.StructArray, prefix: bytes) -> tuple[pa.Array, list[RawFault]]:
+        sources: list[_Source] = [None] * self._node_count
+        _collect(structs, self._root, sources)
+        null_count, *memory, faults = self._codec.encode(len(structs), sources, prefix)
+        valid, offsets, data = map(pa.py_buffer, memory)
+        buffers = [valid if null_count else None, offsets, data]
+        return pa.Array.from_buffers(pa.binary(), len(structs), buffers, null_count=null_count), faults
 
 
 def use(native: bool) -> None:
@@ -143,15 +153,12 @@ def use(native: bool) -> None:
     NATIVE = native
 
 
-def new_codec(program: Program) -> Any:
-    """The native codec, or None where fastavro does the work."""
-    return _native.Codec(*program[1:]) if NATIVE and _native is not None else None
+def _new_codec(root: Node, program: Program) -> Codec:
+    if NATIVE and _native is not None:
+        return _NativeCodec(root, program, _native)
+    from barnabas.spark import avro_fallback  # noqa: PLC0415 - it imports this module
 
-
-def _fallback(root: Node) -> _Runner:
-    from barnabas.spark.avro_fallback import Codec  # noqa: PLC0415 - fastavro is for where there is no native codec
-
-    return Codec(root)
+    return avro_fallback.Codec(root)
 
 
 class AvroDecoder:
@@ -165,8 +172,7 @@ class AvroDecoder:
         self._is_confluent = is_framed
         self._root = parse(schema)
         self._program: Program = compile_program(self._root)
-        codec = new_codec(self._program)
-        self._runner: _Runner = _fallback(self._root) if codec is None else _NativeRunner(self._root, codec)
+        self._codec = _new_codec(self._root, self._program)
 
     @property
     def arrow_type(self) -> pa.StructType:
@@ -176,7 +182,7 @@ class AvroDecoder:
         """A binary column to structs. Raises AvroError where the first fault is to stop it."""
         if values.type != pa.binary():
             values = values.cast(pa.binary())
-        array, raw = self._runner.decode(values, self._is_confluent, stops_at_fault)
+        array, raw = self._codec.decode(values, self._is_confluent, stops_at_fault)
         faults = [self._fault(values, fault) for fault in raw]
         if faults and stops_at_fault:
             raise AvroError(str(faults[0]))
@@ -186,8 +192,7 @@ class AvroDecoder:
         row, reason, node, position = raw
         value = values[row].as_py()
         preview = value[:_PREVIEW_BYTES].hex() + ("…" if len(value) > _PREVIEW_BYTES else "")
-        where = f"byte {position} of " if position >= 0 else ""
-        place = f"{where}the value {preview}" if value else "a value of no bytes"
+        place = f"byte {position} of the value {preview}" if value else "a value of no bytes"
         return Fault(row, Reason(reason), self._program.nodes[node].path, place)
 
 
@@ -222,8 +227,7 @@ class AvroEncoder:
         self._root = parse(schema)
         self._program = compile_program(self._root)
         self._prefix = b"" if schema_id is None else _SCHEMA_ID.pack(0, schema_id)
-        self._codec = new_codec(self._program)
-        self._fallback: Codec | None = None
+        self._codec = _new_codec(self._root, self._program)
 
     @property
     def arrow_type(self) -> pa.StructType:
@@ -231,27 +235,11 @@ class AvroEncoder:
 
     def encode(self, structs: pa.StructArray, *, stops_at_fault: bool = False) -> tuple[pa.Array, list[Fault]]:
         """A binary column, null where the struct is null or at fault. Raises AvroError for the first, where asked."""
-        fitted = _fitted(structs, self._root)
-        array, raw = self._encode_native(fitted) if self._codec is not None else self._encode_fallback(fitted)
+        array, raw = self._codec.encode(_fitted(structs, self._root), self._prefix)
         faults = [self._fault(fault) for fault in raw]
         if faults and stops_at_fault:
             raise AvroError(str(faults[0]))
         return array, faults
-
-    def _encode_native(self, structs: pa.StructArray) -> tuple[pa.Array, list[RawFault]]:
-        sources: list[_Source] = [None] * len(self._program.nodes)
-        _collect(structs, self._root, sources)
-        null_count, *memory, faults = self._codec.encode(len(structs), sources, self._prefix)
-        valid, offsets, data = map(pa.py_buffer, memory)
-        buffers = [valid if null_count else None, offsets, data]
-        return pa.Array.from_buffers(pa.binary(), len(structs), buffers, null_count=null_count), faults
-
-    def _encode_fallback(self, structs: pa.StructArray) -> tuple[pa.Array, list[RawFault]]:
-        from barnabas.spark.avro_fallback import Codec  # noqa: PLC0415 - fastavro is for where there is no native codec
-
-        if self._fallback is None:
-            self._fallback = Codec(self._root)
-        return self._fallback.encode(structs, self._prefix)
 
     def _fault(self, raw: RawFault) -> Fault:
         row, reason, node, _ = raw

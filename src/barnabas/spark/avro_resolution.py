@@ -18,11 +18,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from barnabas.spark.avro import AvroDecoder, AvroError, Decoded, Fault, Reason
+from barnabas.spark.avro import FRAME_BYTES, AvroDecoder, AvroError, Decoded, Fault, Reason
 from barnabas.spark.avro_schema import AvroSchemaError, Kind, Node, Program, compile_program, parse
 
 MAX_ERROR_TEXT = 200
-_FRAME_BYTES = 5
 
 _ALIKE: tuple[frozenset[Kind], ...] = (
     frozenset({Kind.INT, Kind.LONG, Kind.MILLIS, Kind.FLOAT, Kind.DOUBLE}),
@@ -81,7 +80,7 @@ class Resolver:
         from fastavro import schemaless_reader, schemaless_writer  # noqa: PLC0415 - for values of other schemas alone
 
         source, target = io.BytesIO(value), io.BytesIO()
-        source.seek(_FRAME_BYTES)
+        source.seek(FRAME_BYTES)
         found = schemaless_reader(source, self._writer, self._reader, return_named_type=True)
         schemaless_writer(target, self._reader, found)
         return target.getvalue()
@@ -202,7 +201,6 @@ def _default(kind: Any, value: Any) -> Any:
     return value
 
 
-FRAME_BYTES = 5
 _NULL, _UNFRAMED = -1, -2
 
 Schemas: TypeAlias = Mapping[int, str] | Callable[[int], str | None]
