@@ -19,7 +19,7 @@ from barnabas.core.metadata.image import EMPTY_IMAGE, TOPIC_RESOURCE, MetadataIm
 from barnabas.core.metadata.records import UnknownRecord
 from barnabas.core.raft.machine import Voter
 from barnabas.model.errors import InvariantBroken, StartError
-from barnabas.model.ids import METADATA_TOPIC, OFFSETS_TOPIC, TopicPartition, Uuid, uuid_text
+from barnabas.model.ids import METADATA_TOPIC, TopicPartition, Uuid, uuid_text
 from barnabas.model.ports import Disk, DiskError, FileMissing
 from barnabas.node import format as formatting
 from barnabas.runtime import metadata_snapshot
@@ -306,8 +306,3 @@ def check_served(disk: Disk, root: str, image: MetadataImage) -> None:
             f"The data folder {root} asks for what this version does not do: {'; '.join(obstacles)}. "
             f"Look at it with: {program()} adopt {root} --dry-run."
         )
-
-
-def groups_in(findings: Findings) -> int:
-    """Partitions of the offsets topic that hold anything."""
-    return sum(1 for partition, size in findings.partitions if partition.topic == OFFSETS_TOPIC and size)

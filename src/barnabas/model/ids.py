@@ -17,10 +17,8 @@ METADATA_TOPIC_ID = Uuid(bytes(15) + b"\x01")
 NO_LEADER = NodeId(-1)
 NO_LEADER_EPOCH = -1
 NO_OFFSET = -1
-NO_TIMESTAMP = -1
 NO_PRODUCER_ID = ProducerId(-1)
 NO_PRODUCER_EPOCH = -1
-NO_SEQUENCE = -1
 
 METADATA_TOPIC = "__cluster_metadata"
 OFFSETS_TOPIC = "__consumer_offsets"

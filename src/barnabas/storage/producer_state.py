@@ -15,7 +15,6 @@ leaves no trace. The rules are Kafka's (KIP-98, KIP-360, KIP-890):
 from __future__ import annotations
 
 from enum import IntEnum
-from struct import Struct
 from typing import NamedTuple
 
 from barnabas.model.errors import ApiError, ErrorCode
@@ -281,18 +280,6 @@ class ProducerState:
         if entry.transaction_first_offset >= 0:
             self._ongoing[entry.transaction_first_offset] = entry.producer_id
 
-    def open_transactions(self) -> list[tuple[int, int]]:
-        """(first offset, producer id), oldest first."""
-        return sorted(self._ongoing.items())
-
 
 def first_sequence_of(last_sequence: int, offset_delta: int) -> int:
     return (last_sequence - offset_delta) & MAX_SEQUENCE if last_sequence >= 0 else -1
-
-
-END_MARKER_KEY = Struct(">hh")
-"""Version and type of a control record's key."""
-END_MARKER_VALUE = Struct(">hi")
-"""Version and coordinator epoch of its value."""
-MARKER_ABORT = 0
-MARKER_COMMIT = 1

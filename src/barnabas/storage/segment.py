@@ -25,8 +25,6 @@ SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFI
 DELETED_SUFFIX = ".deleted"
 ASIDE_SUFFIX = ".corrupt-"
 
-NEVER = (1 << 63) - 1
-
 
 class Segment:
     __slots__ = (

@@ -42,19 +42,15 @@ MAX_SEQUENCE = 2**31 - 1
 
 _HEADER = Struct(">qiibIhiqqqhii")
 _LENGTH = Struct(">i")
-_OFFSET = Struct(">q")
-_EPOCH = Struct(">i")
 _CRC = Struct(">I")
 _ATTRIBUTES = Struct(">h")
 _TIMESTAMP = Struct(">q")
 _OFFSET_LENGTH_EPOCH = Struct(">qii")
 
 _LENGTH_AT = 8
-_EPOCH_AT = 12
 _MAGIC_AT = 16
 _CRC_AT = 17
 _ATTRIBUTES_AT = 21
-_BASE_TIMESTAMP_AT = 27
 _MAX_TIMESTAMP_AT = 35
 
 _SMALLEST_LENGTH = HEADER_SIZE - LOG_OVERHEAD
@@ -156,10 +152,6 @@ class BatchHeader(NamedTuple):
         return self.attributes & DELETE_HORIZON != 0
 
     @property
-    def has_producer_id(self) -> bool:
-        return self.producer_id >= 0
-
-    @property
     def last_sequence(self) -> int:
         """-1 where there is no sequence."""
         if self.base_sequence < 0:
@@ -214,14 +206,6 @@ def _checksum(buffer: Buffer, position: int, size: int) -> int:
         return int(crc32c(part))
 
 
-def set_base_offset(buffer: bytearray | memoryview, position: int, offset: int) -> None:
-    _OFFSET.pack_into(buffer, position, offset)
-
-
-def set_leader_epoch(buffer: bytearray | memoryview, position: int, leader_epoch: int) -> None:
-    _EPOCH.pack_into(buffer, position + _EPOCH_AT, leader_epoch)
-
-
 def codec_number(batch: Buffer) -> int:
     """What the bytes, which nobody has checked yet, say of their compression; 0 where they are too few."""
     return batch[_ATTRIBUTES_AT + 1] & CODEC_MASK if len(batch) >= HEADER_SIZE else 0
@@ -242,7 +226,6 @@ def restamp(
     position: int,
     *,
     attributes: int | None = None,
-    base_timestamp: int | None = None,
     max_timestamp: int | None = None,
 ) -> int:
     """Rewrite checksummed header fields in place and the checksum with them; returns the new checksum.
@@ -255,8 +238,6 @@ def restamp(
         raise CorruptBatch(f"batch of {size} bytes is cut short")
     if attributes is not None:
         _ATTRIBUTES.pack_into(buffer, position + _ATTRIBUTES_AT, attributes)
-    if base_timestamp is not None:
-        _TIMESTAMP.pack_into(buffer, position + _BASE_TIMESTAMP_AT, base_timestamp)
     if max_timestamp is not None:
         _TIMESTAMP.pack_into(buffer, position + _MAX_TIMESTAMP_AT, max_timestamp)
     crc = _checksum(buffer, position, size)

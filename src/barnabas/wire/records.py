@@ -259,7 +259,6 @@ def encode_batch(
     base_offset: int = 0,
     leader_epoch: int = -1,
     codec: Codec = Codec.NONE,
-    level: int | None = None,
     producer_id: int = -1,
     producer_epoch: int = -1,
     base_sequence: int = -1,
@@ -281,7 +280,6 @@ def encode_batch(
     return builder.build(
         leader_epoch=leader_epoch,
         codec=codec,
-        level=level,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,

@@ -96,8 +96,7 @@ def test_patching_leaves_the_checksum_whole() -> None:
     header = batch.read_header(view, 2)
     assert (header.base_offset, header.leader_epoch, header.size) == (1 << 40, 17, len(whole) - 2)
     assert batch.check_crc(view, 2, header.size)
-    batch.set_base_offset(view, 2, 3)
-    batch.set_leader_epoch(view, 2, 4)
+    batch.patch_offset_and_epoch(view[2:], 3, 4)
     assert batch.read_header(view, 2) == header._replace(base_offset=3, leader_epoch=4)
     assert [record.offset for record in records.decode_batch(view, 2)] == [3, 4, 5]
 

@@ -9,7 +9,7 @@ from barnabas.client.wire.data import Fetched
 from barnabas.client.wire.errors import ProtocolError
 from barnabas.wire import batch as batches
 from barnabas.wire import records as records_of_batch
-from barnabas.wire.records import MAX_DECOMPRESSED_BYTES, ControlType, Record
+from barnabas.wire.records import ControlType, Record
 
 
 class Decoded(NamedTuple):
@@ -22,9 +22,7 @@ def decode(
     fetched: Fetched,
     offset: int,
     *,
-    check_crc: bool = True,
     read_committed: bool = False,
-    max_bytes: int = MAX_DECOMPRESSED_BYTES,
 ) -> Decoded:
     """The records at and after ``offset``, the one that was asked for.
 
@@ -38,7 +36,7 @@ def decode(
     for position, header in batches.iterate(view):
         if header.next_offset <= next_offset:
             continue
-        if check_crc and not batches.check_crc(view, position, header.size):
+        if not batches.check_crc(view, position, header.size):
             raise batches.CorruptBatch(
                 f"{fetched.partition}: the batch at offset {header.base_offset} has a bad checksum"
             )
@@ -46,7 +44,7 @@ def decode(
             if aborted:
                 aborted.end(view, position, header)
         elif not (aborted and aborted.holds(header)):
-            records = records_of_batch.decode_batch(view, position, max_bytes=max_bytes)
+            records = records_of_batch.decode_batch(view, position)
             found += records if header.base_offset >= next_offset else [r for r in records if r.offset >= next_offset]
         next_offset = header.next_offset
     if len(view) and next_offset == offset:

@@ -165,13 +165,10 @@ class Delta(Table):
     def files(self) -> list[str]:
         return list(self._table(fresh=True).file_uris())
 
-    def commits(self, limit: int | None = None) -> list[CommitInfo]:
+    def commits(self) -> list[CommitInfo]:
         found: list[CommitInfo] = []
         version = self._table(fresh=True).version()
-        while version >= 0 and (limit is None or len(found) < limit):
-            info = self._commit_info(version)
-            if info is None:
-                break
+        while version >= 0 and (info := self._commit_info(version)) is not None:
             found.append(_commit(version, info))
             version -= 1
         return found

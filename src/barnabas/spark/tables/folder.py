@@ -62,7 +62,7 @@ class ParquetFolder(Readable):
     def read(self, columns: Sequence[str], rows: Rows = ALL_ROWS) -> Iterator[pa.RecordBatch]:
         yield from self._dataset().scanner(columns=list(columns), filter=filter_of(rows)).to_batches()
 
-    def commits(self, limit: int | None = None) -> list[CommitInfo]:
+    def commits(self) -> list[CommitInfo]:
         return []
 
     def _files(self) -> list[str]:

@@ -182,9 +182,8 @@ class Iceberg(Table):
     def files(self) -> list[str]:
         return [task.file.file_path for task in self._table(fresh=True).scan().plan_files()]
 
-    def commits(self, limit: int | None = None) -> list[CommitInfo]:
-        newest_first = reversed(_by_age(self._table(fresh=True)))
-        return [_commit_info(item) for item in list(newest_first)[:limit]]
+    def commits(self) -> list[CommitInfo]:
+        return [_commit_info(item) for item in reversed(_by_age(self._table(fresh=True)))]
 
     def compact(self) -> Compacted:
         table = self._table(fresh=True)

@@ -89,7 +89,7 @@ class Readable(ABC):
         """Rows as they are now."""
 
     @abstractmethod
-    def commits(self, limit: int | None = None) -> list[CommitInfo]:
+    def commits(self) -> list[CommitInfo]:
         """The newest first, as far back as the format remembers."""
 
     def close(self) -> None:

@@ -59,12 +59,10 @@ def window_at(client: Client, partition: TopicPartition, start: int, stop: int, 
     return Window(start, end, everything.batch, found, committed, _control(fetched, start, end))
 
 
-def windows(
-    client: Client, partition: TopicPartition, start: int, stop: int, max_bytes: int = WINDOW_BYTES
-) -> Iterator[Window]:
+def windows(client: Client, partition: TopicPartition, start: int, stop: int) -> Iterator[Window]:
     """Window after window, as far as the topic goes."""
     while start < stop:
-        window = window_at(client, partition, start, stop, max_bytes)
+        window = window_at(client, partition, start, stop, WINDOW_BYTES)
         if window is None:
             return
         yield window
