@@ -323,10 +323,18 @@ class OsDisk:
             os.replace(old, new)
         except OSError as error:
             raise disk_error("rename", old, error) from error
+        if not self._follow(old, new) and os.path.isdir(new):
+            for name in os.listdir(new):
+                self._follow(f"{old}/{name}", f"{new}/{name}")
+
+    def _follow(self, old: str, new: str) -> bool:
+        """A reader may still hold a renamed file, and must find it when it reopens."""
         file = self._named.pop(old, None)
-        if file is not None:  # a reader may still hold it, and must find it when it reopens
-            file.path = new
-            self._named[new] = file
+        if file is None:
+            return False
+        file.path = new
+        self._named[new] = file
+        return True
 
     def remove(self, path: str) -> None:
         try:

@@ -29,6 +29,7 @@ SERVED = (
     ServedApi(23, 2, 4, "offset_for_leader_epoch"),
     ServedApi(32, 1, 4, "describe_configs"),
     ServedApi(33, 0, 2, "alter_configs"),
+    ServedApi(34, 1, 2, "alter_replica_log_dirs"),
     ServedApi(35, 1, 5, "describe_log_dirs"),
     ServedApi(37, 0, 3, "create_partitions"),
     ServedApi(42, 0, 2, "delete_groups"),

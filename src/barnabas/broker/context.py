@@ -19,6 +19,7 @@ from barnabas.wire.schema import Message
 if TYPE_CHECKING:
     from barnabas.runtime.group_coordinator import GroupCoordinator
     from barnabas.runtime.pipeline import Api
+    from barnabas.runtime.replica_moves import ReplicaMoves
 
 Then = Callable[[Any], None]
 """Takes a response, or the ApiError that stands for it."""
@@ -49,6 +50,7 @@ class Broker:
         to_controller: ToController,
         throttle: ReplicationThrottle,
         describe_directories: Callable[[], list[Any]],
+        moves: Callable[[], ReplicaMoves],
         served: Callable[[], list[tuple[int, int, int]]],
         apis: Callable[[], Mapping[int, Api]],
     ) -> None:
@@ -64,6 +66,7 @@ class Broker:
         self._to_controller = to_controller
         self.throttle = throttle
         self.describe_directories = describe_directories
+        self.moves = moves
         self.served = served
         """(key, lowest, highest version) of each API that is advertised."""
         self.apis = apis

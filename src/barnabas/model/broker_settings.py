@@ -170,6 +170,13 @@ class BrokerSettings(Settings):
         at_least(0),
         dynamic=True,
     )
+    replica_alter_log_dirs_io_max_bytes_per_second: int = setting(
+        LONG,
+        LONG_MAX,
+        "Bytes a second that replicas are copied at between the data folders of this broker.",
+        at_least(0),
+        dynamic=True,
+    )
     connections_max_idle_ms: int = setting(LONG, 600000, "A connection idle for this long is closed.", at_least(1))
     max_connections: int = setting(
         INT,

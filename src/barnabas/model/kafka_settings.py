@@ -63,7 +63,7 @@ WITHOUT_EFFECT = frozenset(
     remote.log.metadata.manager.class.path remote.log.metadata.manager.impl.prefix
     remote.log.metadata.manager.listener.name remote.log.reader.max.pending.tasks remote.log.reader.threads
     remote.log.storage.manager.class.name remote.log.storage.manager.class.path remote.log.storage.manager.impl.prefix
-    remote.log.storage.system.enable replica.alter.log.dirs.io.max.bytes.per.second
+    remote.log.storage.system.enable
     replica.high.watermark.checkpoint.interval.ms replica.socket.receive.buffer.bytes replication.quota.window.num
     replication.quota.window.size.seconds request.timeout.ms sasl.client.callback.handler.class
     sasl.enabled.mechanisms sasl.jaas.config sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin

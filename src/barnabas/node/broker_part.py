@@ -8,19 +8,23 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker import apis as broker_apis
 from barnabas.broker.context import Broker
+from barnabas.core.metadata import features
 from barnabas.core.metadata.configs import topic_settings
 from barnabas.core.metadata.delta import MetadataDelta
-from barnabas.core.metadata.image import BROKER_RESOURCE, MetadataImage
+from barnabas.core.metadata.image import BROKER_RESOURCE, MetadataImage, PartitionImage
 from barnabas.model.broker_settings import BrokerSettings
 from barnabas.model.ids import TopicPartition, Uuid
-from barnabas.model.ports import Address, Clock, Network, Random, Timer
+from barnabas.model.ports import Address, Clock, DiskError, Network, Random, Timer
 from barnabas.model.topic_settings import TopicSettings
 from barnabas.node import reconfiguration
 from barnabas.node.controller_link import ControllerLink
 from barnabas.node.description import describe_directories
+from barnabas.node.folders import joins_cluster
 from barnabas.node.metadata_snapshots import Snapshots
 from barnabas.node.ports import NodeDisk, Workers
 from barnabas.node.upkeep import Upkeep
+from barnabas.runtime.directory_reports import DirectoryReports
+from barnabas.runtime.in_sync_changes import ToController
 from barnabas.runtime.leader_lease import LeaderLease
 from barnabas.runtime.partition import Partition
 from barnabas.runtime.partitions import LocalPartitions
@@ -28,11 +32,13 @@ from barnabas.runtime.pipeline import Pipeline
 from barnabas.runtime.replica_fetcher import FetchSettings
 from barnabas.runtime.replication import Replication
 from barnabas.runtime.replication_throttle import ReplicationThrottle
-from barnabas.storage.log_directory import LogDirectory, LogManager
+from barnabas.storage.errors import LogOffline
+from barnabas.storage.log_directory import LogDirectory, LogManager, SettingsOf
 
 if TYPE_CHECKING:
     from barnabas.node.compaction import Compaction
     from barnabas.runtime.group_coordinator import GroupCoordinator
+    from barnabas.runtime.replica_moves import ReplicaMoves
 
 COMPACTION_DELAY_MS = 200
 PROPOSAL_TIMEOUT_MS = 2_000
@@ -47,7 +53,6 @@ class BrokerPart:
         cluster_id: str,
         logs: LogManager,
         directories: Sequence[LogDirectory],
-        directory_ids: Sequence[bytes],
         disk: NodeDisk,
         clock: Clock,
         random: Random,
@@ -64,7 +69,6 @@ class BrokerPart:
         self._static = static_settings
         self._logs = logs
         self._directories = directories
-        self._directory_ids = directory_ids
         self._disk = disk
         self._clock = clock
         self._random = random
@@ -79,6 +83,13 @@ class BrokerPart:
         self._upkeep: Upkeep | None = None
         self._compaction_timer: Timer | None = None
         self.compaction: Compaction | None = None
+        self._moves: ReplicaMoves | None = None
+        self._reports = DirectoryReports(
+            node_id=settings.id,
+            broker_epoch=broker_epoch,
+            to_controller=self._to_controller("directories"),
+            clock=clock,
+        )
         self._replication = self._make_replication(broker_epoch)
         self.broker = self._make_broker(cluster_id)
         self.lease = LeaderLease(
@@ -99,9 +110,7 @@ class BrokerPart:
             broker_epoch=broker_epoch,
             address_of=self._address_of,
             network=self._network,
-            to_controller=lambda request, then: self._link.send(
-                request, PROPOSAL_TIMEOUT_MS, then, lane="in-sync", retry=False
-            ),
+            to_controller=self._to_controller("in-sync"),
             clock=self._clock,
             settings=FetchSettings(
                 max_wait_ms=settings.replica_fetch_wait_max_ms,
@@ -115,6 +124,9 @@ class BrokerPart:
             throttle=ReplicationThrottle(settings.id, self._clock, self._is_in_sync),
             report=self._report,
         )
+
+    def _to_controller(self, lane: str) -> ToController:
+        return lambda request, then: self._link.send(request, PROPOSAL_TIMEOUT_MS, then, lane=lane, retry=False)
 
     def _is_in_sync(self, partition: Partition) -> bool:
         topic = self._image().topics_by_id.get(partition.topic_id)
@@ -137,6 +149,7 @@ class BrokerPart:
             report=self._report,
             max_lag_ms=self.settings.replica_lag_time_max_ms,
             replication=self._replication,
+            on_placed=self._compare_directory,
         )
         return Broker(
             node_id=self.settings.id,
@@ -150,6 +163,7 @@ class BrokerPart:
             to_controller=self._link.send,
             throttle=self._replication.throttle,
             describe_directories=lambda: describe_directories(self._disk, self._directories),
+            moves=lambda: self._moves or self._make_moves(),
             served=broker_apis.advertised,
             apis=lambda: self.pipeline.apis,
         )
@@ -177,6 +191,36 @@ class BrokerPart:
             partitions=partitions, policy=policy, clock=self._clock, random=self._random, report=self._report
         )
 
+    # Data folders
+
+    def _compare_directory(self, partition: Partition, state: PartitionImage) -> None:
+        """The controller has to know where a replica is, so that it knows what a failed folder takes offline."""
+        directory = self._logs.directory_of(partition.name)
+        level = self._image().features.get(features.METADATA_VERSION, 0)
+        if directory is not None and level >= features.DIRECTORY_ASSIGNMENT_LEVEL:
+            key = (partition.topic_id, partition.name.partition)
+            self._reports.compare(key, directory.id, state.directory_of(self.settings.id))
+
+    def _make_moves(self) -> ReplicaMoves:
+        from barnabas.runtime.replica_moves import ReplicaMoves  # noqa: PLC0415 -- seldom needed
+
+        self._moves = ReplicaMoves(
+            partitions=self.broker.partitions,
+            logs=self._logs,
+            disk=self._disk,
+            clock=self._clock,
+            random=self._random,
+            on_moved=self._moved,
+            report=self._report,
+        )
+        self._moves.limit(self.settings.replica_alter_log_dirs_io_max_bytes_per_second)
+        return self._moves
+
+    def _moved(self, partition: Partition) -> None:
+        state = self.broker.partitions.state_of(partition)
+        if state is not None:
+            self._compare_directory(partition, state)
+
     # Starting
 
     def open_logs(self) -> None:
@@ -188,10 +232,21 @@ class BrokerPart:
 
         now_ms = self._clock.now_ms()
         for directory in self._directories:
-            directory.load(settings_of, now_ms=now_ms, options=self._logs.options)
+            if directory.failure is None:
+                self._load(directory, settings_of, now_ms)
+        self._logs.resolve_doubles(lambda: self._random.randbytes(16))
         self._is_applying = True
         self.broker.apply(None, image)
         self._reconfigure(image)
+
+    def _load(self, directory: LogDirectory, settings_of: SettingsOf, now_ms: int) -> None:
+        """A folder that cannot be read is offline; the others are served, if replicas of its logs are elsewhere."""
+        try:
+            directory.load(settings_of, now_ms=now_ms, options=self._logs.options)
+        except (DiskError, LogOffline) as problem:
+            if directory is self._directories[0] or not joins_cluster(self.settings):
+                raise
+            directory.take_offline(str(problem))
 
     def serve(self, snapshots: Snapshots) -> None:
         """The broker is unfenced."""
@@ -206,6 +261,8 @@ class BrokerPart:
         self._compaction_timer = self._clock.call_at(
             self._clock.monotonic_ms() + COMPACTION_DELAY_MS, self._start_compaction
         )
+        if any(directory.interrupted for directory in self._directories):
+            self.broker.moves().resume()
 
     def _start_compaction(self) -> None:
         from barnabas.node.compaction import Compaction  # noqa: PLC0415 -- 30 ms that the first message need not wait for
@@ -234,6 +291,8 @@ class BrokerPart:
         self.settings = reconfiguration.in_force(self._given, image, self._static)
         reconfiguration.expire_producers(self._logs, self.settings)
         self._replication.throttle.obey(self.settings)
+        if self._moves is not None:
+            self._moves.limit(self.settings.replica_alter_log_dirs_io_max_bytes_per_second)
         if self.compaction is not None:
             self.compaction.obey(self.settings)
         self._on_settings(self.settings)
@@ -249,6 +308,9 @@ class BrokerPart:
         self._is_applying = False
         self.lease.close()
         self._replication.close()
+        self._reports.close()
+        if self._moves is not None:
+            self._moves.close()
         if self._upkeep is not None:
             self._upkeep.stop()
         if self._compaction_timer is not None:

@@ -40,7 +40,6 @@ from barnabas.runtime.local_peer import LocalPeer
 from barnabas.runtime.metadata_snapshot import CorruptSnapshot
 from barnabas.runtime.pipeline import Pipeline
 from barnabas.runtime.raft_driver import LostVote, RaftDriver
-from barnabas.storage import checkpoints
 from barnabas.storage.errors import LogOffline
 from barnabas.storage.log import Log
 from barnabas.storage.log_directory import LogDirectory, LogManager, LogOptions
@@ -158,7 +157,9 @@ class Node:
             raise _as_start_error(problem) from problem
 
     def _open(self) -> None:
-        folders.lock_all(self._directories)
+        folders.lock_all(self._directories, may_fail=folders.joins_cluster(self.settings), report=self._report)
+        usable = [directory for directory in self._directories if directory.failure is None]
+        self._roots = [directory.path for directory in usable]
         settings = self.settings = self._as_stored(self.settings)
         formatting.check_unclaimed(self._disk, self._roots)
         formatting.check_undamaged(self._disk, self._roots[0])
@@ -166,9 +167,11 @@ class Node:
         self.cluster_id, self._directory_ids, fresh = formatting.identify(
             self._disk, self._roots, settings.id, self._random
         )
+        for directory, directory_id in zip(usable, self._directory_ids, strict=True):
+            directory.id = directory_id
         if len(fresh) == len(self._roots):
             formatting.claim(self._disk, fresh, self.cluster_id, settings.id)
-        self._previous_epoch = checkpoints.read_clean_shutdown(self._disk, self._roots[0])
+        self._previous_epoch = folders.stopped_in_epoch(self._directories)
         self.driver = self._make_driver()
         link_own = self._make_controller() if self.is_controller else None
         self.link = ControllerLink(
@@ -271,7 +274,6 @@ class Node:
             cluster_id=self.cluster_id,
             logs=self.logs,
             directories=self._directories,
-            directory_ids=self._directory_ids,
             disk=self._disk,
             clock=self._clock,
             random=self._random,
@@ -317,8 +319,8 @@ class Node:
             self.broker_part.lease.renew(sent_ms if confirmed_ms is None else min(sent_ms, confirmed_ms))
 
     def _offline_directories(self) -> list[bytes]:
-        ids = zip(self._directories, self._directory_ids, strict=True)
-        return [directory_id for directory, directory_id in ids if directory.failure is not None]
+        """Those that failed since this node registered."""
+        return [each.id for each in self._directories if each.failure is not None and each.id]
 
     # Starting
 
@@ -364,7 +366,7 @@ class Node:
             cluster_id=self.cluster_id,
             endpoints=self._endpoints,
             directory_ids=self._directory_ids,
-            previous_epoch=-1 if self._previous_epoch is None else self._previous_epoch,
+            previous_epoch=self._previous_epoch,
         )
         self.lifecycle.register(request, self._recover)
 

@@ -70,7 +70,8 @@ class GroupShard:
         journal = PartitionJournal(self.partition, self._clock)
         self._shard = Shard(self.machine, journal, self._clock, on_failed_append=self._reload)
         self._deleted_meanwhile: list[TopicsDeleted] = []
-        self._steps: Iterator[None] | None = replay_log(self.partition.log, self.machine)
+        self._loaded_log = self.partition.log
+        self._steps: Iterator[None] | None = replay_log(self._loaded_log, self.machine)
         self._await_commit(self._steps)
 
     def _await_commit(self, steps: Iterator[None]) -> None:
@@ -98,7 +99,10 @@ class GroupShard:
         except StopIteration:
             self._serve()
         except (DiskError, LogOffline, *UNREADABLE) as problem:
-            self._refuse(problem)
+            if self.partition.log is not self._loaded_log:
+                self._load()  # the replica has been moved to another data folder
+            else:
+                self._refuse(problem)
         else:
             self._clock.call_at(self._clock.monotonic_ms(), lambda: self._step(steps))
 

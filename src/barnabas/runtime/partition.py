@@ -464,6 +464,13 @@ class Partition:
             if self.log.has_unflushed_segments:
                 self.flush()  # another segment has rolled meanwhile
 
+    def switch_log(self, log: Log) -> None:
+        """The same log in another data folder, flushed (``runtime.replica_moves``)."""
+        self.log = log
+        self._flushing = self._naming = False  # nobody hears of what was under way for the former one
+        log.now_ms = self._clock.now_ms()
+        self._advance(log.log_end_offset)
+
     # Reading
 
     def visible_end(self, *, committed_only: bool) -> int:

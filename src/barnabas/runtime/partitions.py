@@ -40,7 +40,9 @@ class LocalPartitions:
         report: Report,
         max_lag_ms: int = MAX_LAG_MS,
         replication: Replication | None = None,
+        on_placed: Callable[[Partition, PartitionImage], None] = lambda _partition, _state: None,
     ) -> None:
+        """``on_placed`` gets each local replica whose metadata is applied, and those of a folder that fails."""
         self._node_id = node_id
         self._logs = logs
         self._disk = disk
@@ -53,13 +55,16 @@ class LocalPartitions:
         self._max_lag_ms = max_lag_ms
         self._replication = replication
         """None for a node that is its own cluster for good."""
+        self._on_placed = on_placed
         self._by_topic: dict[str, dict[int, Partition]] = {}
         self._by_id: dict[bytes, dict[int, Partition]] = {}
         self._image = EMPTY_IMAGE
         self.stood_down: dict[Partition, None] = {}
         """Led by this broker as far as the metadata says, and not served (``runtime.leader_lease``)."""
-        self._unopened: set[tuple[bytes, int]] = set()
-        """(topic id, partition) whose log could not be opened (a full disk, mostly): tried again when asked for."""
+        self._unopened: dict[tuple[bytes, int], bool] = {}
+        """(topic id, partition) whose log could not be opened (a full disk, mostly): tried again when asked for.
+
+        True for those that are new here: there is no log in a folder that is offline."""
 
     # Looking up
 
@@ -76,12 +81,13 @@ class LocalPartitions:
         return self._open_again(self._image.topics_by_id.get(topic_id), number) if found is None else found
 
     def _open_again(self, topic: TopicImage | None, number: int) -> Partition | None:
-        if topic is None or (topic.topic_id, number) not in self._unopened:
+        is_new = None if topic is None else self._unopened.get((topic.topic_id, number))
+        if topic is None or is_new is None:
             return None
-        partition = self._open(topic, number, self.settings_of(self._image, topic.name))
+        partition = self._open(topic, number, self.settings_of(self._image, topic.name), is_new=is_new)
         if partition is None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {topic.name}-{number} cannot be opened")
-        self._apply_leadership(partition, topic.partitions[number])
+        self._apply_state(partition, topic.partitions[number])
         return partition
 
     def __iter__(self) -> Iterator[Partition]:
@@ -107,6 +113,12 @@ class LocalPartitions:
         for partition in waiting:
             partition.when_committed(partition.log.log_end_offset - 1, one_less)
 
+    def state_of(self, partition: Partition) -> PartitionImage | None:
+        """What the metadata says of it."""
+        states = _partitions_of(self._image, partition)
+        number = partition.name.partition
+        return states[number] if number < len(states) else None
+
     def settings_of(self, image: MetadataImage, topic: str) -> TopicSettings:
         return self._effective(topic_settings(image, topic, self._node_id, self._static))
 
@@ -114,7 +126,7 @@ class LocalPartitions:
 
     def apply(self, delta: MetadataDelta | None, image: MetadataImage) -> None:
         """``delta`` is None for the first image, which is applied as a whole."""
-        self._image = image
+        before, self._image = self._image, image
         if delta is None:
             self._set_strays_aside(image)
             self._report_missing(image)
@@ -126,7 +138,7 @@ class LocalPartitions:
             changed = [topic for topic in found if topic is not None]
             self._apply_settings(delta, image)
         for topic in changed:
-            self._apply_topic(topic, image)
+            self._apply_topic(topic, image, None if delta is None else _partitions_of(before, topic))
         if delta is not None and delta.removed_topics:
             self._logs.checkpoint(self.high_watermarks())
 
@@ -141,19 +153,27 @@ class LocalPartitions:
         if missing:
             self._report("partitions without a log begin at offset 0", count=len(missing), first=missing[0])
 
-    def _apply_topic(self, topic: TopicImage, image: MetadataImage) -> None:
+    def _apply_topic(self, topic: TopicImage, image: MetadataImage, before: tuple[PartitionImage, ...] | None) -> None:
+        """``before`` is None at a start: what was there before is not known."""
         settings: TopicSettings | None = None
         for number, state in enumerate(topic.partitions):
             partition = self._by_id.get(topic.topic_id, {}).get(number)
             if self._node_id not in state.replicas:
+                self._unopened.pop((topic.topic_id, number), None)
                 if partition is not None:
                     self._remove(topic, partition)
                 continue
             if partition is None:
                 settings = settings or self.settings_of(image, topic.name)
-                partition = self._open(topic, number, settings)
+                was_here = before is None or (number < len(before) and self._node_id in before[number].replicas)
+                partition = self._open(topic, number, settings, is_new=not was_here)
                 if partition is None:
                     continue
+            self._apply_state(partition, state)
+
+    def _apply_state(self, partition: Partition, state: PartitionImage) -> None:
+        self._on_placed(partition, state)
+        if partition.log.offline is None:
             self._apply_leadership(partition, state)
 
     def _apply_leadership(self, partition: Partition, state: PartitionImage) -> None:
@@ -192,12 +212,19 @@ class LocalPartitions:
             if topic is not None and partition is self._by_id[partition.topic_id].get(partition.name.partition):
                 self._apply_leadership(partition, topic.partitions[partition.name.partition])
 
-    def _open(self, topic: TopicImage, number: int, settings: TopicSettings) -> Partition | None:
+    def _open(self, topic: TopicImage, number: int, settings: TopicSettings, *, is_new: bool) -> Partition | None:
         name = TopicPartition(topic.name, number)
         try:
             log = self._logs.get(name)
             if log is None:
-                log = self._logs.create(name, topic.topic_id, settings, now_ms=self._clock.now_ms())
+                log = self._logs.create(
+                    name,
+                    topic.topic_id,
+                    settings,
+                    now_ms=self._clock.now_ms(),
+                    directory_id=topic.partitions[number].directory_of(self._node_id),
+                    is_new=is_new,
+                )
             else:
                 self._logs.adopt(log, topic.topic_id)
                 if log.settings != settings:
@@ -205,9 +232,9 @@ class LocalPartitions:
         except (DiskError, LogOffline) as problem:
             if (topic.topic_id, number) not in self._unopened:
                 self._report("a partition's log cannot be opened", partition=str(name), reason=str(problem))
-            self._unopened.add((topic.topic_id, number))
+            self._unopened.setdefault((topic.topic_id, number), is_new)
             return None
-        self._unopened.discard((topic.topic_id, number))
+        self._unopened.pop((topic.topic_id, number), None)
         partition = Partition(
             log=log,
             topic_id=topic.topic_id,
@@ -236,11 +263,15 @@ class LocalPartitions:
             if partition.log.offline is not None:
                 partition.stop(ErrorCode.KAFKA_STORAGE_ERROR)
                 self._forget(partition)
+                state = self.state_of(partition)
+                if state is not None:
+                    self._on_placed(partition, state)
 
     # Removing
 
     def _remove_topic(self, topic: TopicImage) -> None:
-        self._unopened.difference_update((topic.topic_id, number) for number in range(len(topic.partitions)))
+        for number in range(len(topic.partitions)):
+            self._unopened.pop((topic.topic_id, number), None)
         partitions = self._by_id.pop(topic.topic_id, {})
         named = self._by_topic.get(topic.name)
         if named is not None and all(partition.topic_id == topic.topic_id for partition in named.values()):
@@ -294,3 +325,8 @@ class LocalPartitions:
             self._logs.delete(name, self._random.randbytes(16), self._clock.now_ms())
         except (DiskError, LogOffline) as problem:
             self._report("a deleted partition's folder stays", partition=str(name), reason=str(problem))
+
+
+def _partitions_of(image: MetadataImage, of: TopicImage | Partition) -> tuple[PartitionImage, ...]:
+    topic = image.topics_by_id.get(of.topic_id)
+    return () if topic is None else topic.partitions

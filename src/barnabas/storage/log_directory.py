@@ -2,6 +2,15 @@
 
 Each folder (``log.dirs``) has its own lock, ``meta.properties`` with a directory id, checkpoints and clean shutdown
 marker. A folder that fails takes only its own logs offline.
+
+A log moves to another folder through a *future* log there (KIP-113): ``<topic>-<partition>.<unique>-future``, filled
+from the present one and never served. ``LogManager.switch`` puts it in place:
+
+    close the future log, synced -> rename it to its final name -> sync the folder -> rename the old log to ``-delete``
+
+A start after a crash finds the old log, the new one, or both; a future log is never the only copy, and is removed. Of
+two logs of one partition the one with the later leader epoch, then the higher end, is served: the new one begins as a
+copy of the old one, which is not written to any more.
 """
 
 from __future__ import annotations
@@ -28,11 +37,14 @@ DELETE_SUFFIX = "-delete"
 FUTURE_SUFFIX = "-future"
 STRAY_SUFFIX = "-stray"
 LOCK_FILE = ".lock"
+NO_DIRECTORY_ID = b""
 NO_CHECKPOINTS = "checkpoints.obsolete"
 """In a log's folder: checkpoint entries of its name that a crash may bring back belong to a deleted topic."""
 
 _TO_BE_DELETED = re.compile(r"\S+-\d+\.[0-9a-f]{32}-delete")
+_FUTURE = re.compile(r"(\S+-\d+)\.[0-9a-f]{32}-future")
 """As Kafka names them, and we. Whatever else ends so is somebody's own."""
+MAX_NAME_LENGTH = 255
 
 SettingsOf = Callable[[TopicPartition, Uuid | None], TopicSettings]
 """The settings of a topic as the runtime knows them when the logs are loaded."""
@@ -81,7 +93,10 @@ class LogDirectory:
         self.disk = disk
         self.path = path
         self._report = report
+        self.id = NO_DIRECTORY_ID  # set by the node once it has read or made the folder's identity
         self.logs: dict[TopicPartition, Log] = {}
+        self.futures: dict[TopicPartition, Log] = {}  # logs that are moved here
+        self.interrupted: list[tuple[TopicPartition, Uuid | None]] = []  # moves that the last stop interrupted
         self.failure: str | None = None  # why it is offline
         self.was_clean = False
         self.previous_broker_epoch = -1  # from the clean shutdown marker
@@ -117,12 +132,12 @@ class LogDirectory:
         cleaner_offsets = self._checkpointed(checkpoints.CLEANER_OFFSETS)
         self._high_watermarks = self._checkpointed(checkpoints.HIGH_WATERMARKS)
         for name in self.disk.list(self.path):
-            if _TO_BE_DELETED.fullmatch(name):
+            self._note_interrupted(name)
+            if _TO_BE_DELETED.fullmatch(name) or _FUTURE.fullmatch(name):
                 self.disk.remove_tree(f"{self.path}/{name}")
         for partition, directory in found:
             topic_id = self._read_topic_id(directory)
-            log = self.logs[partition] = Log.open(
-                self.disk,
+            log = self.logs[partition] = self._open(
                 directory,
                 partition,
                 settings_of(partition, topic_id),
@@ -131,11 +146,7 @@ class LogDirectory:
                 recovery_point=recovery_points.get(partition, 0),
                 log_start_offset=start_offsets.get(partition, 0),
                 topic_id=topic_id,
-                on_failure=self._log_failed,
-                report=options.report,
-                producer_id_expiration_ms=options.producer_id_expiration_ms,
-                validation=options.validation,
-                random=options.random,
+                options=options,
             )
             log.cleaned_offset = cleaner_offsets.get(partition)
             log.parent_unsynced = log.flushed_offset == 0  # its folder's name may not be synced yet
@@ -143,6 +154,43 @@ class LogDirectory:
         if self.was_clean:
             self.disk.remove(f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}")
             self.disk.sync_directory(self.path)
+
+    def _open(
+        self,
+        directory: str,
+        partition: TopicPartition,
+        settings: TopicSettings,
+        *,
+        now_ms: int,
+        clean: bool,
+        topic_id: Uuid | None,
+        options: LogOptions,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+    ) -> Log:
+        return Log.open(
+            self.disk,
+            directory,
+            partition,
+            settings,
+            now_ms=now_ms,
+            clean=clean,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            topic_id=topic_id,
+            on_failure=self._log_failed,
+            report=options.report,
+            producer_id_expiration_ms=options.producer_id_expiration_ms,
+            validation=options.validation,
+            random=options.random,
+        )
+
+    def _note_interrupted(self, name: str) -> None:
+        """A future log is removed, whatever it holds; the move begins anew if the partition is still elsewhere."""
+        found = _FUTURE.fullmatch(name)
+        partition = parse_directory_name(found[1]) if found is not None else None
+        if partition is not None:
+            self.interrupted.append((partition, self._read_topic_id(f"{self.path}/{name}")))
 
     def _checkpointed(self, name: str) -> dict[TopicPartition, int]:
         """Without the entries of deleted topics whose names other topics have now."""
@@ -190,19 +238,8 @@ class LogDirectory:
                 self._marked.add(partition)
             if topic_id is not None:
                 checkpoints.write_partition_metadata(self.disk, directory, topic_id, sync=False)
-            log = Log.open(
-                self.disk,
-                directory,
-                partition,
-                settings,
-                now_ms=now_ms,
-                clean=True,
-                topic_id=topic_id,
-                on_failure=self._log_failed,
-                report=options.report,
-                producer_id_expiration_ms=options.producer_id_expiration_ms,
-                validation=options.validation,
-                random=options.random,
+            log = self._open(
+                directory, partition, settings, now_ms=now_ms, clean=True, topic_id=topic_id, options=options
             )
         except DiskError:
             self._marked.discard(partition)
@@ -212,6 +249,76 @@ class LogDirectory:
         self.logs[partition] = log
         if is_recreated:
             self.checkpoint()
+        return log
+
+    # Logs that are moved here
+
+    def create_future(
+        self,
+        partition: TopicPartition,
+        topic_id: Uuid,
+        settings: TopicSettings,
+        unique: bytes,
+        *,
+        now_ms: int,
+        options: LogOptions,
+    ) -> Log:
+        """Raises DiskError; nothing is left of the log then."""
+        directory = self._renamed(partition, unique.hex(), FUTURE_SUFFIX)
+        self.disk.make_directory(directory)
+        try:
+            self.disk.write_file(f"{directory}/{NO_CHECKPOINTS}", b"", sync=False)
+            checkpoints.write_partition_metadata(self.disk, directory, topic_id, sync=False)
+            log = self._open(
+                directory, partition, settings, now_ms=now_ms, clean=True, topic_id=topic_id, options=options
+            )
+        except DiskError:
+            self._removing(lambda: self.disk.remove_tree(directory))
+            raise
+        log.parent_unsynced = True
+        self.futures[partition] = log
+        return log
+
+    def discard_future(self, partition: TopicPartition, now_ms: int) -> None:
+        """The move is given up; ``sweep`` removes the files."""
+        log = self.futures.pop(partition, None)
+        if log is not None:
+            log.close(clean=False)
+            self._doomed.append((now_ms, log.directory))
+            log.renamed(log.directory)
+
+    def install_future(
+        self, partition: TopicPartition, settings: TopicSettings, *, now_ms: int, options: LogOptions
+    ) -> Log:
+        """Gives the future log its final name and opens it there. Raises DiskError, LogOffline: it is given up then."""
+        future = self.futures[partition]
+        directory = f"{self.path}/{partition}"
+        try:
+            future.close(clean=True)
+            self._make_way(partition, future.topic_id, directory, now_ms)
+            self.disk.rename(future.directory, directory)
+        except (DiskError, LogOffline):
+            self.discard_future(partition, now_ms)
+            raise
+        del self.futures[partition]
+        try:
+            self.disk.sync_directory(self.path)
+            log = self._open(
+                directory,
+                partition,
+                settings,
+                now_ms=now_ms,
+                clean=True,
+                log_start_offset=future.log_start_offset,
+                topic_id=future.topic_id,
+                options=options,
+            )
+        except DiskError:
+            self._removing(lambda: self.disk.remove_tree(directory))
+            raise
+        log.cleaned_offset = future.cleaned_offset
+        self.logs[partition] = log
+        self._marked.add(partition)
         return log
 
     def _make_way(self, partition: TopicPartition, topic_id: Uuid | None, directory: str, now_ms: int) -> None:
@@ -234,7 +341,7 @@ class LogDirectory:
     def _renamed(self, partition: TopicPartition, unique: str, suffix: str) -> str:
         """As Kafka does it: a name that no topic can have."""
         suffix = f"-{partition.partition}.{unique}{suffix}"
-        return f"{self.path}/{partition.topic[: 255 - len(suffix)]}{suffix}"
+        return f"{self.path}/{partition.topic[: MAX_NAME_LENGTH - len(suffix)]}{suffix}"
 
     def delete(self, partition: TopicPartition, unique: bytes, now_ms: int) -> None:
         """Renames the log's folder out of the way; ``sweep`` removes it after file.delete.delay.ms."""
@@ -310,6 +417,8 @@ class LogDirectory:
     def close(self, *, broker_epoch: int, high_watermarks: dict[TopicPartition, int] | None = None) -> bool:
         """Flushes and closes everything; the marker is written only where all of it went well."""
         clean = self.failure is None
+        for future in self.futures.values():
+            future.close(clean=False)
         try:
             self._sync_new_folders()
         except DiskError:
@@ -342,9 +451,12 @@ class LogDirectory:
 
     def _log_failed(self, log: Log, reason: str) -> None:
         """One failing log gives the folder up: the disk under it can no longer be trusted."""
+        self.take_offline(f"{log.partition}: {reason}")
+
+    def take_offline(self, reason: str) -> None:
         if self.failure is None:
-            self.failure = f"{log.partition}: {reason}"
-            for other in self.logs.values():
+            self.failure = reason
+            for other in (*self.logs.values(), *self.futures.values()):
                 other.fail(f"its folder is offline since {self.failure}")
             if self._on_failure is not None:
                 self._on_failure(self, self.failure)
@@ -375,6 +487,8 @@ class LogManager:
     def __init__(self, directories: Sequence[LogDirectory], options: LogOptions | None = None) -> None:
         self.directories = list(directories)
         self.options = options or LogOptions()
+        self.preferred: dict[TopicPartition, str] = {}
+        """Folders that an operator chose for replicas that are yet to be made."""
 
     def load(self, settings_of: SettingsOf, *, now_ms: int) -> None:
         for directory in self.directories:
@@ -399,14 +513,70 @@ class LogManager:
                 return directory
         return None
 
-    def create(self, partition: TopicPartition, topic_id: Uuid | None, settings: TopicSettings, *, now_ms: int) -> Log:
-        """In the folder with the fewest partitions among those that work."""
+    def create(
+        self,
+        partition: TopicPartition,
+        topic_id: Uuid | None,
+        settings: TopicSettings,
+        *,
+        now_ms: int,
+        directory_id: bytes = NO_DIRECTORY_ID,
+        is_new: bool = True,
+    ) -> Log:
+        """In the folder that the metadata names, else where the operator wants it, else where the fewest are.
+
+        Raises LogOffline where the replica may be in a folder that is offline: an empty log must not take its place.
+        """
         invariant(self.directory_of(partition) is None, f"{partition} has a log already")
+        directory = self._choose(partition, directory_id, is_new=is_new)
+        log = directory.create(partition, topic_id, settings, now_ms=now_ms, options=self.options)
+        self.preferred.pop(partition, None)
+        return log
+
+    def _choose(self, partition: TopicPartition, directory_id: bytes, *, is_new: bool) -> LogDirectory:
         usable = [directory for directory in self.directories if directory.failure is None]
         if not usable:
             raise LogOffline(str(partition), "every data folder is offline")
-        directory = min(usable, key=lambda one: len(one.logs))
-        return directory.create(partition, topic_id, settings, now_ms=now_ms, options=self.options)
+        for directory in usable:
+            if directory.id == directory_id != NO_DIRECTORY_ID:
+                return directory
+        if len(usable) < len(self.directories) and not is_new:
+            raise LogOffline(str(partition), "it may be in a data folder that is offline")
+        preferred = [directory for directory in usable if directory.path == self.preferred.get(partition)]
+        return min(preferred or usable, key=lambda one: len(one.logs))
+
+    def find(self, path: str) -> LogDirectory | None:
+        return next((directory for directory in self.directories if directory.path == path), None)
+
+    def switch(self, partition: TopicPartition, target: LogDirectory, unique: bytes, now_ms: int) -> Log:
+        """The future log in ``target`` takes the place of the present one; the caller has copied all to it.
+
+        Raises DiskError, LogOffline: the present log is still in place then.
+        """
+        source = self.directory_of(partition)
+        invariant(source is not None and source is not target, f"{partition} is not moved to {target.path}")
+        assert source is not None
+        settings = source.logs[partition].settings
+        log = target.install_future(partition, settings, now_ms=now_ms, options=self.options)
+        try:
+            source.delete(partition, unique, now_ms)
+        except DiskError as problem:
+            self.options.report("the old log of a moved replica stays", partition=str(partition), reason=str(problem))
+        return log
+
+    def resolve_doubles(self, unique: Callable[[], bytes]) -> None:
+        """A crash in ``switch`` left two logs of a partition: one is served, the other set aside."""
+        for partition in [log.partition for log in self]:
+            places = [directory for directory in self.directories if partition in directory.logs]
+            places.sort(key=lambda place: _progress(place.logs[partition]), reverse=True)
+            for place in places[1:]:
+                folder = place.set_aside(partition, unique())
+                self.options.report(
+                    "a partition has a log in two data folders: one is set aside",
+                    partition=str(partition),
+                    served=places[0].path,
+                    set_aside=folder,
+                )
 
     def adopt(self, log: Log, topic_id: Uuid) -> None:
         """Gives a log whose topic id was lost the one that the metadata has for its name."""
@@ -446,3 +616,7 @@ class LogManager:
             for directory in self.directories
         ]
         return all(results)
+
+
+def _progress(log: Log) -> tuple[int, int]:
+    return log.latest_epoch, log.log_end_offset

@@ -1,8 +1,14 @@
-"""DescribeLogDirs 1–5: the data folders, their partitions with sizes, and free space (KIP-113, KIP-827)."""
+"""DescribeLogDirs 1–5: the data folders, their partitions with sizes, and free space (KIP-113, KIP-827).
+
+A replica that is being moved is in two folders: as it is served, and as a future replica with its lag.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from barnabas.broker.context import Broker
+from barnabas.runtime.partition import Partition
 from barnabas.runtime.pipeline import Request
 from barnabas.wire.api.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -18,16 +24,13 @@ def handle(broker: Broker, exchange: Request, request: DescribeLogDirsRequest) -
     if request.topics is not None:
         wanted = {topic.topic: set(topic.partitions) for topic in request.topics}
     by_directory: dict[str, dict[str, list[DescribeLogDirsPartition]]] = {}
-    for partition in broker.partitions:
+    for partition, folder, entry in _replicas(broker):
         name = partition.name
-        if wanted is not None and name.partition not in wanted.get(name.topic, ()):
-            continue
-        folder = partition.data_folder
-        entry = DescribeLogDirsPartition(name.partition, partition.size_bytes)
-        by_directory.setdefault(folder, {}).setdefault(name.topic, []).append(entry)
+        if wanted is None or name.partition in wanted.get(name.topic, ()):
+            by_directory.setdefault(folder, {}).setdefault(name.topic, []).append(entry)
     results = []
     for directory in broker.describe_directories():
-        topics = by_directory.get(directory.path, {})
+        topics = {} if directory.error_code else by_directory.get(directory.path, {})
         results.append(
             DescribeLogDirsResult(
                 directory.error_code,
@@ -38,3 +41,20 @@ def handle(broker: Broker, exchange: Request, request: DescribeLogDirsRequest) -
             )
         )
     return DescribeLogDirsResponse(results=results)
+
+
+def _replicas(broker: Broker) -> Iterator[tuple[Partition, str, DescribeLogDirsPartition]]:
+    for partition in broker.partitions:
+        lag = max(0, partition.high_watermark - partition.log_end_offset)
+        yield (
+            partition,
+            partition.data_folder,
+            DescribeLogDirsPartition(partition.name.partition, partition.size_bytes, lag),
+        )
+    for partition, future in broker.moves().futures():
+        lag = max(0, partition.log_end_offset - future.log_end_offset)
+        yield (
+            partition,
+            future.directory.rpartition("/")[0],
+            DescribeLogDirsPartition(partition.name.partition, future.size_bytes, lag, True),
+        )

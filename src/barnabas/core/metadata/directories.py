@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from barnabas.core.metadata.image import BrokerImage, MetadataImage
+from msgspec.structs import replace
+
+from barnabas.core.metadata.image import BrokerImage, MetadataImage, PartitionImage
 from barnabas.core.metadata.partition_rules import PartitionRules
 from barnabas.core.metadata.policy import MetadataPolicy, Outcome
 from barnabas.model.errors import ApiError, ErrorCode
@@ -54,12 +56,18 @@ def _assign(
     topic, partition = found
     if broker.node_id not in partition.replicas:
         raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    change = rules.change(topic, partition)
-    change.directories = {broker.node_id: directory}
     is_lost = not broker.has_online(partition.directory_of(broker.node_id))
+    placed = partition if is_lost else _placed(partition, broker.node_id, directory)
+    change = rules.change(topic, partition, placed=placed)
+    change.directories = {broker.node_id: directory}
     if is_lost or not broker.has_online(directory):
         change.in_sync = [node for node in partition.in_sync_replicas if node != broker.node_id]
     if is_lost:
         # The replica begins anew elsewhere: what it had is gone, and it must not be elected for it.
         change.stopped_uncleanly = (broker.node_id,)
     return change.build(*key)
+
+
+def _placed(partition: PartitionImage, node_id: int, directory: bytes) -> PartitionImage:
+    places = [directory if node == node_id else partition.directory_of(node) for node in partition.replicas]
+    return replace(partition, directories=tuple(places))

@@ -72,9 +72,11 @@ class PartitionRules:
             return None
         return topic, topic.partitions[key[1]]
 
-    def change(self, topic: TopicImage, partition: PartitionImage) -> PartitionChange:
-        """A change whose targets are yet to be set."""
-        may_lead: Callable[[int], bool] = partial(self.may_lead, partition)
+    def change(
+        self, topic: TopicImage, partition: PartitionImage, *, placed: PartitionImage | None = None
+    ) -> PartitionChange:
+        """A change whose targets are yet to be set. ``placed`` is the partition with its directories after it."""
+        may_lead: Callable[[int], bool] = partial(self.may_lead, placed or partition)
         change = PartitionChange(
             partition,
             may_lead=may_lead,
