@@ -556,8 +556,11 @@ class LogManager:
         source = self.directory_of(partition)
         invariant(source is not None and source is not target, f"{partition} is not moved to {target.path}")
         assert source is not None
-        settings = source.logs[partition].settings
-        log = target.install_future(partition, settings, now_ms=now_ms, options=self.options)
+        old = source.logs[partition]
+        log = target.install_future(partition, old.settings, now_ms=now_ms, options=self.options)
+        for leader_epoch, start_offset in old.epochs.entries:
+            if leader_epoch > log.latest_epoch:  # without a record yet: opening a log takes it away
+                log.epochs.assign(leader_epoch, start_offset)
         try:
             source.delete(partition, unique, now_ms)
         except DiskError as problem:
