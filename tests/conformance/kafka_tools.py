@@ -165,6 +165,34 @@ def reassignment(tools: Tools) -> None:
     tools.expect("cancel|None of the specified", command, "--cancel", "--reassignment-json-file", plan)
 
 
+def folders(tools: Tools) -> None:
+    """A replica moves to the other folder of its broker; reassignments name folders with replicas of their own."""
+    node = int(tools.describe(TOPIC)[2]["Leader"])
+    first, second = map(str, tools.cluster.data_folders(node))
+    present = _folder_of(tools, node, 2)
+    target = second if present == first else first
+    moves = [{"topic": TOPIC, "partition": 2, "replicas": [node], "log_dirs": [target]}]
+    path = tools.write("folders.json", {"version": 1, "partitions": moves})
+    words = ("--reassignment-json-file", path)
+    throttle = ("--replica-alter-log-dirs-throttle", "10000000")
+    tools.expect(
+        "Successfully started log directory move", "reassign.ReassignPartitionsCommand", *words, *throttle, "--execute"
+    )
+    tools.wait("kafka-reassign-partitions moves a replica", lambda: _folder_of(tools, node, 2) == target)
+    done = f"Reassignment of replica orders-2-{node} completed successfully"
+    tools.expect(done, "reassign.ReassignPartitionsCommand", *words, "--verify")
+
+
+def _folder_of(tools: Tools, node: int, partition: int) -> str:
+    output = tools.run("LogDirsCommand", "--describe", "--topic-list", TOPIC, "--broker-list", str(node))
+    (broker,) = json.loads(output[output.index("{") : output.rindex("}") + 1])["brokers"]
+    for folder in broker["logDirs"]:
+        for each in folder["partitions"]:
+            if each["partition"] == f"{TOPIC}-{partition}" and not each["isFuture"]:
+                return str(folder["logDir"])
+    return ""
+
+
 def elections(tools: Tools) -> None:
     leader = tools.cluster.leader_of(TOPIC, 1)
     tools.cluster.restart(leader)
@@ -217,7 +245,7 @@ def deletion(tools: Tools) -> None:
     tools.wait("the topic is deleted", lambda: TOPIC not in tools.run("TopicCommand", "--list").split())
 
 
-CHECKS = (topics, data, configs, cluster, reassignment, elections, quorum, deletion)
+CHECKS = (topics, data, configs, cluster, reassignment, folders, elections, quorum, deletion)
 
 
 def run(*wanted: str) -> bool:
@@ -225,7 +253,7 @@ def run(*wanted: str) -> bool:
     if reason is not None:
         print(f"tools: skipped, {reason}")
         return True
-    with tempfile.TemporaryDirectory() as folder, EmbeddedCluster(brokers=3) as running:
+    with tempfile.TemporaryDirectory() as folder, EmbeddedCluster(brokers=3, folders=2) as running:
         tools = Tools(running, Path(folder))
         for check in CHECKS:
             if not wanted or check.__name__ in wanted:

@@ -33,7 +33,7 @@ class EmbeddedCluster:
     """Several brokers, each a process of its own, with everything in one folder.
 
     ``data``: a folder that is kept; None: a temporary one that is removed at the end. ``settings``: Kafka's names and
-    values, for every broker. Brokers have the ids 1, 2, 3 and so on.
+    values, for every broker. ``folders``: how many data folders each has. Brokers have the ids 1, 2, 3 and so on.
 
         with EmbeddedCluster(brokers=3) as cluster:
             producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers})
@@ -41,11 +41,17 @@ class EmbeddedCluster:
     """
 
     def __init__(
-        self, brokers: int = 3, *, data: str | Path | None = None, settings: Mapping[str, object] | None = None
+        self,
+        brokers: int = 3,
+        *,
+        data: str | Path | None = None,
+        settings: Mapping[str, object] | None = None,
+        folders: int = 1,
     ) -> None:
         if brokers < 1:
             raise ValueError(f"a cluster of {brokers} brokers")
         self._brokers = brokers
+        self._folders = folders
         self._data = None if data is None else Path(data)
         self._settings = {key: _text(value) for key, value in (settings or {}).items()}
         self._temporary: Path | None = None
@@ -68,7 +74,13 @@ class EmbeddedCluster:
         folder = self._temporary or self._data
         assert folder is not None
         self._cluster = LocalCluster.create(
-            folder, brokers=self._brokers, settings=self._settings, host=HOST, ports=ports, advertised=advertised
+            folder,
+            brokers=self._brokers,
+            settings=self._settings,
+            folders=self._folders,
+            host=HOST,
+            ports=ports,
+            advertised=advertised,
         )
         try:
             self._cluster.start_all()
@@ -113,6 +125,9 @@ class EmbeddedCluster:
     @property
     def brokers(self) -> list[int]:
         return list(self._running.nodes)
+
+    def data_folders(self, broker: int) -> list[Path]:
+        return self._running.data_folders(broker, self._folders)
 
     @property
     def folder(self) -> Path:

@@ -73,6 +73,7 @@ class LocalCluster:
         *,
         brokers: int,
         settings: Mapping[str, str],
+        folders: int = 1,
         host: str = "127.0.0.1",
         hosts: Sequence[str] | None = None,
         ports: Sequence[tuple[int, int]] | None = None,
@@ -80,7 +81,7 @@ class LocalCluster:
     ) -> LocalCluster:
         """``ports`` are (for clients, for controllers) of each node; ``advertised`` those of proxies before them.
 
-        ``hosts`` gives each node an address of its own. Raises StartError.
+        ``hosts`` gives each node an address of its own, ``folders`` several data folders. Raises StartError.
         """
         ports = ports or choose_ports(host, brokers)
         shown = advertised or ports
@@ -102,7 +103,7 @@ class LocalCluster:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for node in nodes:
-                cluster._settings_path(node.node_id).write_text(cluster._settings_of(node, settings))
+                cluster._settings_path(node.node_id).write_text(cluster._settings_of(node, settings, folders))
                 cluster._format(node)
             (folder / DESCRIPTION).write_bytes(msgspec.json.format(msgspec.json.encode(description), indent=2))
         except OSError as problem:
@@ -173,7 +174,12 @@ class LocalCluster:
     def _pid_path(self, node_id: int) -> Path:
         return self.folder / f"node-{node_id}.pid"
 
-    def _settings_of(self, node: LocalNode, settings: Mapping[str, str]) -> str:
+    def data_folders(self, node_id: int, count: int) -> list[Path]:
+        """``node-1``, which has the metadata, then ``node-1-2`` and so on."""
+        names = [f"node-{node_id}", *(f"node-{node_id}-{number}" for number in range(2, count + 1))]
+        return [(self.folder / name).absolute() for name in names]
+
+    def _settings_of(self, node: LocalNode, settings: Mapping[str, str], folders: int) -> str:
         replicas = str(min(3, len(self.nodes)))
         values = {
             "node.id": str(node.node_id),
@@ -183,7 +189,7 @@ class LocalCluster:
             f"CONTROLLER://{node.host}:{node.advertised_controller_port}",
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.bootstrap.servers": self.controller_servers,
-            "log.dirs": str((self.folder / f"node-{node.node_id}").absolute()),
+            "log.dirs": ",".join(map(str, self.data_folders(node.node_id, folders))),
             "default.replication.factor": replicas,
             "offsets.topic.replication.factor": replicas,
             "min.insync.replicas": "2" if len(self.nodes) > 2 else "1",

@@ -103,7 +103,7 @@ class ReplicaMoves:
                 now_ms=self._clock.now_ms(),
                 options=self._logs.options,
             )
-        except DiskError as problem:
+        except (DiskError, LogOffline) as problem:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem)) from problem
         self._report("a replica is being moved", partition=str(partition.name), folder=target.path)
         self._moves[partition] = _Move(partition, target, future)

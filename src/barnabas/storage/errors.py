@@ -2,6 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+
+from barnabas.model.ports import DiskError, FileMissing
+
+_GONE = frozenset({errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE})
+"""A file system turns read-only when its disk fails; the others say that there is no such device any more."""
+
+
+def is_gone(problem: DiskError) -> bool:
+    """Whether the disk is not there to be written to, now or later; a full one may have room again."""
+    return isinstance(problem, FileMissing) or getattr(problem.cause, "errno", None) in _GONE
+
 
 class LogOffline(Exception):
     """The log can no longer promise anything: a sync failed, or a torn write could not be cut off.

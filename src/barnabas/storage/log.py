@@ -6,7 +6,8 @@ indexes and the producer state move; so a failed write leaves nothing behind but
 cut off before anything else is written. What cannot be cut, and any failed sync, takes the log offline (LogOffline):
 the caller answers KAFKA_STORAGE_ERROR and the process has to reopen the log. A write that failed and was cut (a full
 disk, mostly) is raised as DiskError and leaves the log usable: unlike Kafka, which gives the whole folder up, we go
-on when retention or the operator has made room, since nothing was promised that is not there.
+on when retention or the operator has made room, since nothing was promised that is not there. A file system that is
+gone or read-only takes the log offline at once, so that another replica leads.
 
 Durability. ``flushed_offset`` is the recovery point: everything below it has been synced, with its folder entries,
 its closed segments' indexes and the leader epochs. A crash can take only what lies at or after it; recovery
@@ -30,7 +31,7 @@ from barnabas.model.topic_settings import TopicSettings
 from barnabas.storage import flush_plan, loader, log_read, lookup, retention
 from barnabas.storage.damage import Report, unheard
 from barnabas.storage.epoch_cache import EpochCache
-from barnabas.storage.errors import LogOffline
+from barnabas.storage.errors import LogOffline, is_gone
 from barnabas.storage.flush_plan import FlushTask
 from barnabas.storage.follower import append_batches
 from barnabas.storage.log_read import RECENT_ENDS, ReadResult, RecentPlaces
@@ -291,8 +292,13 @@ class Log:
         try:
             (segment.log or segment.open_log()).write((data,), segment.size)
         except DiskError as error:
+            self._check_present(error)
             self._cut(segment, error)
             raise
+
+    def _check_present(self, error: DiskError) -> None:
+        if is_gone(error):
+            raise self.fail(f"its folder cannot be written to: {error}") from error
 
     def _cut(self, segment: Segment, error: DiskError) -> None:
         file = segment.log
@@ -340,6 +346,13 @@ class Log:
 
     def roll(self, now_ms: int, base_offset: int | None = None) -> Segment:
         """Seals the active segment and begins another at the end of the log (or later, after a gap)."""
+        try:
+            return self._roll(now_ms, base_offset)
+        except DiskError as error:
+            self._check_present(error)
+            raise
+
+    def _roll(self, now_ms: int, base_offset: int | None) -> Segment:
         base = self.log_end_offset if base_offset is None else base_offset
         active = self.active
         if active.size:

@@ -225,7 +225,8 @@ class LogDirectory:
         now_ms: int,
         options: LogOptions,
     ) -> Log:
-        """Raises DiskError; nothing is left of the log then."""
+        """Raises DiskError, and nothing is left of the log then; LogOffline where the folder is gone."""
+        self._check_present(partition)
         directory = f"{self.path}/{partition}"
         self._make_way(partition, topic_id, directory, now_ms)
         is_recreated = self._checkpoints.holds(partition)
@@ -251,6 +252,12 @@ class LogDirectory:
             self.checkpoint()
         return log
 
+    def _check_present(self, partition: TopicPartition) -> None:
+        """Making a log would make the missing folder anew, on another disk perhaps."""
+        if not self.disk.exists(self.path):
+            self.take_offline("the folder is missing")
+            raise LogOffline(str(partition), f"{self.path} is missing")
+
     # Logs that are moved here
 
     def create_future(
@@ -263,7 +270,8 @@ class LogDirectory:
         now_ms: int,
         options: LogOptions,
     ) -> Log:
-        """Raises DiskError; nothing is left of the log then."""
+        """Raises as ``create`` does."""
+        self._check_present(partition)
         directory = self._renamed(partition, unique.hex(), FUTURE_SUFFIX)
         self.disk.make_directory(directory)
         try:
