@@ -166,21 +166,19 @@ def reassignment(tools: Tools) -> None:
 
 
 def folders(tools: Tools) -> None:
-    """A replica moves to the other folder of its broker; reassignments name folders with replicas of their own."""
-    node = int(tools.describe(TOPIC)[2]["Leader"])
-    first, second = map(str, tools.cluster.data_folders(node))
-    present = _folder_of(tools, node, 2)
-    target = second if present == first else first
-    moves = [{"topic": TOPIC, "partition": 2, "replicas": [node], "log_dirs": [target]}]
-    path = tools.write("folders.json", {"version": 1, "partitions": moves})
-    words = ("--reassignment-json-file", path)
+    """One replica moves to the other folder of its broker; the others stay."""
+    command = "reassign.ReassignPartitionsCommand"
+    row = tools.describe(TOPIC)[2]
+    replicas, node = [int(each) for each in row["Replicas"].split(",")], int(row["Leader"])
+    target = next(str(each) for each in tools.cluster.data_folders(node) if str(each) != _folder_of(tools, node, 2))
+    chosen = [target if each == node else "any" for each in replicas]
+    moves = [{"topic": TOPIC, "partition": 2, "replicas": replicas, "log_dirs": chosen}]
+    plan = tools.write("folders.json", {"version": 1, "partitions": moves})
     throttle = ("--replica-alter-log-dirs-throttle", "10000000")
-    tools.expect(
-        "Successfully started log directory move", "reassign.ReassignPartitionsCommand", *words, *throttle, "--execute"
-    )
+    tools.expect("log directory move", command, "--execute", "--reassignment-json-file", plan, *throttle)
     tools.wait("kafka-reassign-partitions moves a replica", lambda: _folder_of(tools, node, 2) == target)
-    done = f"Reassignment of replica orders-2-{node} completed successfully"
-    tools.expect(done, "reassign.ReassignPartitionsCommand", *words, "--verify")
+    done = f"replica {TOPIC}-2-{node} completed successfully"
+    tools.expect(done, command, "--verify", "--reassignment-json-file", plan)
 
 
 def _folder_of(tools: Tools, node: int, partition: int) -> str:

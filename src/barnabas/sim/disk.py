@@ -24,6 +24,7 @@ from barnabas.model.ports import Bytes, DiskError, File, FileMissing
 class Fault(Enum):
     EIO = errno.EIO
     ENOSPC = errno.ENOSPC
+    EROFS = errno.EROFS
     SHORT_WRITE = -1
     """Half of the bytes are written and stay: not even the cut succeeds."""
 

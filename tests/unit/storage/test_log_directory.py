@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from barnabas.model.ids import TopicPartition, Uuid
@@ -375,3 +377,88 @@ def test_a_recreated_partition_that_cannot_be_created_can_be_later():
     one.checkpoint({B: 0})
     append(one.create(A, TOPIC_ID, small(), now_ms=NOW))
     assert one.close(broker_epoch=1)
+
+
+def test_a_replica_is_made_in_the_folder_that_the_metadata_names():
+    disk = SimDisk()
+    one = manager(disk, "/one", "/two")
+    first, second = one.directories
+    first.id, second.id = b"1" * 16, b"2" * 16
+    one.create(A, TOPIC_ID, small(), now_ms=NOW, directory_id=second.id, is_new=False)
+    assert one.directory_of(A) is second
+    one.preferred[B] = "/two"
+    one.create(B, TOPIC_ID, small(), now_ms=NOW)
+    assert one.directory_of(B) is second, "where an operator wants it"
+    one.create(C, TOPIC_ID, small(), now_ms=NOW, directory_id=b"3" * 16, is_new=False)
+    assert one.directory_of(C) is first, "its folder has been taken away: it begins anew"
+
+
+def test_a_replica_of_a_folder_that_is_offline_does_not_begin_anew():
+    disk = SimDisk()
+    one = manager(disk, "/one", "/two")
+    first, second = one.directories
+    first.id, second.id = b"1" * 16, b"2" * 16
+    second.take_offline("gone")
+    for directory_id in (second.id, bytes(16)):
+        with pytest.raises(LogOffline):
+            one.create(A, TOPIC_ID, small(), now_ms=NOW, directory_id=directory_id, is_new=False)
+    assert not disk.exists(f"/one/{A}")
+    one.create(A, TOPIC_ID, small(), now_ms=NOW, directory_id=first.id, is_new=False)
+    one.create(B, TOPIC_ID, small(), now_ms=NOW, directory_id=bytes(16), is_new=True)
+    assert one.directory_of(B) is first
+
+
+@pytest.mark.parametrize("newer", ["/one", "/two"])
+def test_of_two_logs_of_a_partition_the_newer_is_served(newer):
+    """As a crash between the two renamings of a move leaves them, and what was appended since."""
+    disk = SimDisk()
+    for path in ("/one", "/two"):
+        alone = manager(disk, path)
+        log = alone.create(A, TOPIC_ID, small(), now_ms=NOW)
+        append(log)
+        if path == newer:
+            append(log, leader_epoch=1)
+        else:
+            append(log)
+            append(log)
+        log.flush()
+        disk.unlock(f"{path}/.lock")
+    one = manager(disk, "/one", "/two")
+    one.resolve_doubles(lambda: bytes(16))
+    assert len(one) == 1
+    assert one.directory_of(A).path == newer
+    assert offsets(one.get(A)) == [0, 1]
+    other = "/two" if newer == "/one" else "/one"
+    assert [name for name in disk.list(other) if name.endswith("-stray")]
+
+
+def test_a_folder_that_is_gone_is_offline_with_the_first_write_that_needs_it():
+    disk = SimDisk()
+    one = manager(disk, "/one", "/two")
+    log = one.create(A, TOPIC_ID, small(), now_ms=NOW)
+    append(log)
+    disk.rename("/one", "/elsewhere")
+    with contextlib.suppress(LogOffline):
+        for _ in range(20):
+            append(log)
+    assert log.offline is not None
+    assert one.directories[0].failure is not None
+    disk.rename("/two", "/elsewhere-2")
+    with pytest.raises(LogOffline):
+        one.create(B, TOPIC_ID, small(), now_ms=NOW)
+    assert not disk.exists("/two"), "it is not made anew on another disk"
+
+
+def test_a_read_only_file_system_takes_the_log_offline_and_a_full_one_does_not():
+    disk = SimDisk()
+    one = manager(disk)
+    log = one.create(A, TOPIC_ID, small(), now_ms=NOW)
+    append(log)
+    disk.fail_next_of("write", Fault.ENOSPC)
+    with pytest.raises(DiskError):
+        append(log)
+    append(log)
+    disk.fail_next_of("write", Fault.EROFS)
+    with pytest.raises(LogOffline):
+        append(log)
+    assert one.directories[0].failure is not None
