@@ -118,7 +118,7 @@ def _start_hint(address: str) -> str:
 
     if address == DEFAULT_BOOTSTRAP:
         return f"Start one with: {program()} serve"
-    here = address.startswith(("127.", "localhost:", "[::1]:"))
+    here = address.startswith(("127.", "localhost:", "[::1]:")) and "," not in address
     return f"Start one with: {program()} serve --listen {address}" if here else ""
 
 

@@ -22,6 +22,7 @@ COLUMNS = ("api", "requests", "refused", "errors", "bytes in", "bytes out", "han
 Examples:
   barnabas broker list
   barnabas broker load
+  barnabas broker ready 2
   barnabas broker drain 3
   barnabas broker remove 3
   barnabas broker metrics
@@ -59,6 +60,29 @@ def load(seconds: float, bootstrap: str, as_json: bool) -> None:
     from barnabas.cli import broker_admin  # noqa: PLC0415 - keeps --help fast
 
     broker_admin.load(seconds, bootstrap, as_json)
+
+
+@broker.command(
+    epilog="""
+\b
+Examples:
+  barnabas broker ready 2
+  barnabas broker ready 2 -b 127.0.0.1:9092 --timeout 5
+  until barnabas broker ready 2; do sleep 1; done   after a restart, before the next one
+
+Ready means: the broker serves (is not fenced), every partition that it replicates has all replicas in sync, and no
+voter of the quorum is behind. Exits with 1, and the reasons, while that is not so.
+"""
+)
+@click.argument("node", type=click.IntRange(0))
+@click.option("--timeout", "timeout_s", type=click.FloatRange(0.1), default=10.0, show_default=True, help="In seconds.")
+@bootstrap_option
+@json_option
+def ready(node: int, timeout_s: float, bootstrap: str, as_json: bool) -> None:
+    """Tell whether a broker has recovered from a restart, so that the next one may be restarted."""
+    from barnabas.cli import broker_ready  # noqa: PLC0415 - keeps --help fast
+
+    broker_ready.run(node, timeout_s, bootstrap, as_json)
 
 
 @broker.command(

@@ -10,6 +10,7 @@ import click
 
 from barnabas.app.program import program
 from barnabas.cli import moves as moving
+from barnabas.cli import quorum_leader
 from barnabas.cli.moves import Placement
 from barnabas.cli.output import counted, print_json, print_table, size_text
 from barnabas.client.reassignment import plans
@@ -25,9 +26,9 @@ DRAIN_ROUNDS = 5
 
 
 def list_brokers(bootstrap: str, as_json: bool) -> None:
+    quorum = _quorum_or_warning(bootstrap)
     with Client(bootstrap) as client:
         brokers = cluster.list_brokers(client)
-        quorum = _quorum(client)
         topics = client.load(None)
     parts = [part for topic in topics.values() for part in topic.partitions.values()]
     rows = [
@@ -50,6 +51,14 @@ def list_brokers(bootstrap: str, as_json: bool) -> None:
     else:
         columns = ["broker", "address", "rack", "state", "role", "leaders", "replicas", "out of sync"]
         print_table(columns, [list(row.values()) for row in rows])
+
+
+def _quorum_or_warning(bootstrap: str) -> QuorumInfo | None:
+    try:
+        return quorum_leader.find(bootstrap)
+    except quorum_leader.NoLeader as problem:
+        click.echo(f"WARNING: {problem}. This is the last known state.", err=True)
+        return None
 
 
 def _quorum(client: Client) -> QuorumInfo | None:

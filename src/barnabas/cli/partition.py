@@ -29,6 +29,7 @@ Examples:
   barnabas partition reassign generate --topic orders --replication-factor 3 > plan.json
   barnabas partition reassign execute plan.json
   barnabas partition elect-leaders --all
+  barnabas partition problems
   barnabas partition balance                        shows the plan; --execute carries it out
 """,
 )
@@ -229,3 +230,23 @@ def balance(
     from barnabas.cli import balance as work  # noqa: PLC0415 - keeps --help fast
 
     work.run(execute_it, max_moves, tolerance / 100, throttle, wait, bootstrap, as_json)
+
+
+@partition.command(
+    epilog="""
+\b
+Examples:
+  barnabas partition problems
+  barnabas partition problems --json
+
+Offline: no leader, neither writes nor reads. Under min ISR: writes with acks=all are refused. Under-replicated: not all
+replicas are in sync. Exits with 1 where there is any, or where the metadata quorum has no leader.
+"""
+)
+@bootstrap_option
+@json_option
+def problems(bootstrap: str, as_json: bool) -> None:
+    """List partitions that are offline, under min ISR or under-replicated."""
+    from barnabas.cli import partition_problems  # noqa: PLC0415 - keeps --help fast
+
+    partition_problems.run(bootstrap, as_json)

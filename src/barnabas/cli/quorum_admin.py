@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from barnabas.app.program import program
+from barnabas.cli import quorum_leader
 from barnabas.cli.output import print_json, print_table
 from barnabas.client.wire import Client, cluster
 from barnabas.client.wire.cluster import Endpoint, QuorumInfo, QuorumReplica
@@ -17,8 +18,7 @@ COLUMNS = ("node", "role", "directory id", "endpoint", "log end offset", "lag", 
 
 
 def status(bootstrap: str, as_json: bool) -> None:
-    with Client(bootstrap) as client:
-        found = cluster.describe_quorum(client)
+    found = _found(bootstrap)
     rows = [_described(found, each, "voter") for each in found.voters]
     rows += [_described(found, each, "observer") for each in found.observers]
     if as_json:
@@ -27,6 +27,16 @@ def status(bootstrap: str, as_json: bool) -> None:
         return
     click.echo(f"leader {found.leader_id}, epoch {found.leader_epoch}, high watermark {found.high_watermark}")
     print_table(COLUMNS, [list(row.values()) for row in rows])
+
+
+def _found(bootstrap: str) -> QuorumInfo:
+    try:
+        found = quorum_leader.find(bootstrap)
+    except quorum_leader.NoLeader as problem:
+        raise click.ClickException(f"{problem}. Start the voters that are down.") from problem
+    if found is None:
+        raise click.ClickException("The brokers do not tell of a quorum: they are too old.")
+    return found
 
 
 def _described(quorum: QuorumInfo, replica: QuorumReplica, role: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from barnabas.cli.suggestions import (
     no_such_topic,
     no_such_topic_setting,
 )
-from barnabas.client.wire import BrokerError, Client, TopicInfo, admin
+from barnabas.client.wire import BrokerError, BrokerUnavailable, Client, TopicInfo, admin
 from barnabas.client.wire.admin import ConfigEntry, ConfigSource, ListedOffset, ResourceType
 from barnabas.model.errors import ErrorCode
 from barnabas.model.ids import TopicPartition, uuid_text
@@ -253,7 +253,7 @@ def _offsets(client: Client, partitions: list[TopicPartition], timestamp: int) -
     """Nothing where a leader went away meanwhile: the rest of the description is worth showing."""
     try:
         return admin.list_offsets(client, dict.fromkeys(partitions, timestamp))
-    except BrokerError:
+    except (BrokerError, BrokerUnavailable):
         return {}
 
 
@@ -262,7 +262,7 @@ def _sizes(client: Client, info: TopicInfo) -> dict[TopicPartition, int]:
     leaders = {TopicPartition(info.name, part.partition): part.leader for part in info.partitions.values()}
     return {
         key: size
-        for directory in admin.describe_log_dirs(client, {info.name: list(info.partitions)})
+        for directory in admin.describe_log_dirs(client, {info.name: list(info.partitions)}, skip_unavailable=True)
         for key, size in directory.sizes.items()
         if leaders.get(key) == directory.node_id
     }
