@@ -35,10 +35,10 @@ def run(bootstrap: str, as_json: bool) -> None:
 
 
 def state_of(part: PartitionInfo, minimum: int) -> str | None:
-    """None where all is well. Fewer replicas than the minimum can never have so many in sync, as in Kafka."""
+    """None where all is well. Writes need no more in-sync replicas than there are replicas."""
     if part.leader < 0:
         return OFFLINE
-    if len(part.in_sync_replicas) < minimum:
+    if len(part.in_sync_replicas) < min(minimum, len(part.replicas)):
         return UNDER_MIN_ISR
     return UNDER_REPLICATED if _is_short(part) else None
 

@@ -76,6 +76,7 @@ def test_states_of_partitions() -> None:
     assert state_of(partition(1, 2, 3), 2) is None
     assert state_of(partition(1, 2), 2) == "under-replicated"
     assert state_of(partition(1), 2) == "under min ISR"
+    assert state_of(partition(1, replicas=(1,)), 2) is None
     assert state_of(partition(1, leader=-1), 1) == "offline"
 
 
