@@ -137,19 +137,6 @@ class Clock(Protocol):
         """Calls back on the loop once ``monotonic_ms()`` has reached the deadline."""
 
 
-class Transport(Protocol):
-    """Requests to other nodes, and to this one. Callbacks come on the loop."""
-
-    def send(
-        self, node_id: int, request: Any, timeout_ms: int, then: Callable[[Any], None], *, version: int | None = None
-    ) -> None:
-        """``then`` gets the response, or an ApiError: NETWORK_EXCEPTION, REQUEST_TIMED_OUT, UNSUPPORTED_VERSION.
-
-        The request goes in ``version``, or in the highest that both sides know. It may have been carried out whatever
-        the error says.
-        """
-
-
 class Address(NamedTuple):
     """Where a node listens for other nodes."""
 
@@ -176,10 +163,12 @@ class Network(Protocol):
         *,
         version: int | None = None,
     ) -> None:
-        """As ``Transport.send``. Requests of one lane share a connection, on which a node answers them in order.
+        """``then`` gets the response, or an ApiError: NETWORK_EXCEPTION, REQUEST_TIMED_OUT, UNSUPPORTED_VERSION.
 
-        Requests that may wait for long (a fetch) need a lane of their own. Records of a response are views that are
-        valid only during ``then``.
+        The request goes in ``version``, or in the highest that both sides know. It may have been carried out whatever
+        the error says. Requests of one lane share a connection, on which a node answers them in order: those that may
+        wait for long (a fetch) need a lane of their own. Records of a response are views that are valid only during
+        ``then``.
         """
 
 

@@ -42,7 +42,7 @@ class LocalPeer:
         self.is_open = True
 
     def send(self, request: Message, timeout_ms: int, then: Then, *, version: int | None = None) -> None:
-        """As ``Transport.send``. ``then`` may be called before this returns."""
+        """As ``Network.send``, but ``then`` may be called before this returns."""
         if not self.is_open:
             then(ApiError(ErrorCode.NETWORK_EXCEPTION, "the node is stopping"))
             return
