@@ -2,7 +2,7 @@
 
 Java's kafka-clients and Kafka Streams, franz-go, kafkajs, Spark's own connector: each program prints what it checked
 and ends with "all ok". Kafka's command-line tools (``kafka_tools``) run against a cluster of three, and a
-Kafka broker joins one (``kafka_broker``).
+Kafka broker joins one (``kafka_broker``), and Kafka takes over the folders of one (``kafka_folders``).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pathlib import Path
 
 from barnabas.testing import EmbeddedCluster
 from bench.connector import Unavailable, connector
-from tests.conformance import kafka_broker, kafka_tools
+from tests.conformance import kafka_broker, kafka_folders, kafka_tools
 from tests.reliability.process import BrokerProcess
 
 HERE = Path(__file__).parent
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "conformance"
 KAFKA_VERSION = "4.3.1"
 TIMEOUT_S = 600.0
-TOOLS, BROKER = "tools", "broker"
+TOOLS, BROKER, FOLDERS = "tools", "broker", "folders"
 
 
 def java_libraries() -> Path:
@@ -124,10 +124,11 @@ def run(name: str, brokers: int) -> bool:
 
 
 def main() -> None:
-    wanted = sys.argv[1:] or [*CLIENTS, TOOLS, BROKER]
+    wanted = sys.argv[1:] or [*CLIENTS, TOOLS, BROKER, FOLDERS]
     outcomes = [run(name, brokers) for name in wanted if name in CLIENTS for brokers in (1, 3)]
     outcomes += [kafka_tools.run()] if TOOLS in wanted else []
     outcomes += [kafka_broker.run()] if BROKER in wanted else []
+    outcomes += [kafka_folders.run()] if FOLDERS in wanted else []
     sys.exit(0 if all(outcomes) else 1)
 
 

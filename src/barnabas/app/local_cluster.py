@@ -103,7 +103,7 @@ class LocalCluster:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for node in nodes:
-                cluster._settings_path(node.node_id).write_text(cluster._settings_of(node, settings, folders))
+                cluster.settings_path(node.node_id).write_text(cluster._settings_of(node, settings, folders))
                 cluster._format(node)
             (folder / DESCRIPTION).write_bytes(msgspec.json.format(msgspec.json.encode(description), indent=2))
         except OSError as problem:
@@ -129,7 +129,7 @@ class LocalCluster:
         """Changes settings of every node, from its next start on. Raises StartError."""
         settings_loader.load(given=settings.items())  # checks them
         for node_id in self.nodes:
-            path = self._settings_path(node_id)
+            path = self.settings_path(node_id)
             texts = {**settings_loader.parse_properties(path.read_text()), **settings}
             path.write_text("".join(f"{key}={value}\n" for key, value in texts.items()))
 
@@ -165,7 +165,7 @@ class LocalCluster:
     def controller_servers(self) -> str:
         return ",".join(f"{node.host}:{node.advertised_controller_port}" for node in self.nodes.values())
 
-    def _settings_path(self, node_id: int) -> Path:
+    def settings_path(self, node_id: int) -> Path:
         return self.folder / f"node-{node_id}.properties"
 
     def log_path(self, node_id: int) -> Path:
@@ -203,7 +203,7 @@ class LocalCluster:
             for each in self.nodes.values()
         )
         plan = storage_tool.plan(
-            config=str(self._settings_path(node.node_id)),
+            config=str(self.settings_path(node.node_id)),
             cluster_id=self.cluster_id,
             standalone=False,
             initial_controllers=voters,
@@ -221,7 +221,7 @@ class LocalCluster:
             return
         with self.log_path(node_id).open("ab") as output:
             process = subprocess.Popen(
-                [*under, sys.executable, "-m", "barnabas", "serve", "--config", str(self._settings_path(node_id))],
+                [*under, sys.executable, "-m", "barnabas", "serve", "--config", str(self.settings_path(node_id))],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -273,7 +273,7 @@ class LocalCluster:
             pid = int(self._pid_path(node_id).read_text())
         except (OSError, ValueError):
             return None
-        return pid if _is_ours(pid, str(self._settings_path(node_id))) else None
+        return pid if _is_ours(pid, str(self.settings_path(node_id))) else None
 
     def is_running(self, node_id: int) -> bool:
         return self.pid(node_id) is not None
