@@ -41,13 +41,12 @@ class Settled(NamedTuple):
     follower: Follower
 
     def holds(self, target: Target, node_id: int, now_ms: int) -> bool:
-        """Whether the follower, which is in sync, asks for nothing that it has not been told; counts its fetch."""
+        """Whether all is committed, the follower is in sync and has been told so; counts its fetch."""
         partition, leader, follower = self
         log = partition.log
         if (
             partition.leader is not leader
-            or log.log_end_offset != target.wanted.fetch_offset
-            or partition.high_watermark != target.high_watermark
+            or not target.wanted.fetch_offset == log.log_end_offset == partition.high_watermark == target.high_watermark
             or log.log_start_offset != target.log_start_offset
             or not follower.is_eligible
             or node_id not in leader.in_sync_replicas
