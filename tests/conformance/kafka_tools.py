@@ -175,7 +175,7 @@ def folders(tools: Tools) -> None:
     moves = [{"topic": TOPIC, "partition": 2, "replicas": replicas, "log_dirs": chosen}]
     plan = tools.write("folders.json", {"version": 1, "partitions": moves})
     throttle = ("--replica-alter-log-dirs-throttle", "10000000")
-    tools.expect("log directory move", command, "--execute", "--reassignment-json-file", plan, *throttle)
+    tools.expect("started moving log directory", command, "--execute", "--reassignment-json-file", plan, *throttle)
     tools.wait("kafka-reassign-partitions moves a replica", lambda: _folder_of(tools, node, 2) == target)
     done = f"replica {TOPIC}-2-{node} completed successfully"
     tools.expect(done, command, "--verify", "--reassignment-json-file", plan)

@@ -22,6 +22,10 @@ from tests.unit.storage.kit import NOW, PARTITION, batch, read_all, small
 TOPIC_ID = Uuid(bytes(range(16)))
 ONE, TWO = "/one", "/two"
 DURABLE = {"flush_messages": 1}
+IDLE_MS = 10_000
+STEPS_PER_APPEND = 3
+CRASH_AFTER, APPENDED = 12, 40
+"""Records in the log when a move begins that a crash ends, and appended until after its end."""
 
 
 class CarefulDisk(SimDisk):
@@ -113,11 +117,16 @@ class Place:
         self.partition.when_durable(appended.last_offset, durable)
 
     def run(self, *, appending: int = 0) -> None:
-        """Until nothing is left to do, with appends between the steps."""
-        while self.scheduler.run_one(1 << 40):
-            if appending:
+        """Until nothing is left to do; ``appending`` records come between the steps, slower than they are copied."""
+        steps = 0
+        while self._step() or appending:
+            steps += 1
+            if appending and steps % STEPS_PER_APPEND == 0:
                 appending -= 1
                 self.append()
+
+    def _step(self) -> bool:
+        return self.disk.release_one() or self.scheduler.run_one(self.scheduler.now_ms + IDLE_MS)
 
     def values(self) -> list[bytes]:
         return [record.value or b"" for record in read_all(self.partition.log)]
@@ -137,6 +146,7 @@ def filled(count: int = 40, seed: int = 0, **settings: Any) -> Place:
     place = Place(seed, **settings)
     for _ in range(count):
         place.append()
+    place.disk.is_slow = True
     return place
 
 
@@ -155,8 +165,9 @@ def test_a_replica_moves_while_appends_go_on(settings: dict[str, Any]) -> None:
     assert len(place.acknowledged) == place.sent > 50
     assert place.names(TWO) == ["topic-0"]
     place.append()
+    place.run()
     assert place.values() == place.acknowledged
-    place.logs.sweep(NOW + 60_000)
+    place.logs.sweep(place.clock.now_ms() + 60_000)
     assert place.names(ONE) == []
 
 
@@ -214,7 +225,7 @@ def test_a_move_to_where_it_is_ends_another_move() -> None:
     place.moves.move(PARTITION, ONE)
     assert not list(place.moves.futures())
     place.run()
-    place.logs.sweep(NOW)
+    place.logs.sweep(place.clock.now_ms())
     assert (place.moved, place.names(TWO)) == ([], [])
     assert place.values() == place.acknowledged
 
@@ -223,7 +234,7 @@ def test_a_truncated_log_is_copied_anew() -> None:
     place = filled()
     place.moves.move(PARTITION, TWO)
     for _ in range(20):
-        place.scheduler.run_one(1 << 40)
+        place.scheduler.run_one(IDLE_MS)
     place.partition.follow(2, 8, (1, 2))
     place.partition.truncate_to(5)
     place.partition.lead(9, 0, (1,), (1,))
@@ -237,7 +248,7 @@ def test_a_truncated_log_is_copied_anew() -> None:
 def test_retention_behind_the_copy() -> None:
     place = filled()
     place.moves.move(PARTITION, TWO)
-    place.scheduler.run_one(1 << 40)
+    place.scheduler.run_one(IDLE_MS)
     place.partition.delete_records_before(30)
     place.run()
     assert place.moved == [TWO]
@@ -256,7 +267,7 @@ def test_the_rate_is_limited() -> None:
 
 def test_a_full_target_leaves_the_replica_where_it_is() -> None:
     for number in range(1, _operations_of_a_move(appending=0)):
-        place = filled()
+        place = filled(CRASH_AFTER)
         place.disk.fail(place.disk.operations + number)
         with contextlib.suppress(ApiError):
             place.moves.move(PARTITION, TWO)
@@ -266,13 +277,17 @@ def test_a_full_target_leaves_the_replica_where_it_is() -> None:
         assert place.values() == place.acknowledged, f"operation {number} failed"
 
 
-def _operations_of_a_move(appending: int = 8, **settings: Any) -> int:
-    place = filled(**settings)
+def _operations_of_a_move(appending: int = APPENDED, **settings: Any) -> int:
+    place = filled(CRASH_AFTER, **settings)
     before = place.disk.operations
-    place.moves.move(PARTITION, TWO)
-    place.run(appending=appending)
+    _move(place, appending)
     assert place.moved == [TWO]
     return place.disk.operations - before
+
+
+def _move(place: Place, appending: int) -> None:
+    place.moves.move(PARTITION, TWO)
+    place.run(appending=appending)
 
 
 @pytest.mark.parametrize("power", [True, False], ids=["power", "kill"])
@@ -283,11 +298,10 @@ def test_a_crash_at_any_step_loses_nothing(power: bool) -> None:
     assert count > 100
     served = set()
     for number in range(1, count + 2):
-        place = filled(seed=number, **settings)
+        place = filled(CRASH_AFTER, seed=number, **settings)
         place.disk.ends_at = place.disk.operations + number
         try:
-            place.moves.move(PARTITION, TWO)
-            place.run(appending=8)
+            _move(place, APPENDED)
         except (DiskError, ApiError):
             assert place.disk.is_dead
         known = len(place.acknowledged)
@@ -297,7 +311,9 @@ def test_a_crash_at_any_step_loses_nothing(power: bool) -> None:
             place.disk._renamings.clear()
             place.disk.kill()
             place.disk._dead, place.disk.is_dead, place.disk.ends_at = False, False, 1 << 60
+        place.disk.is_slow = False
         place.start()
+        place.disk.is_slow = True
         _check_restarted(place, known, f"operation {number} of {count}, seed {number}")
         served.add(place.partition.data_folder)
         place.moves.resume()
@@ -321,7 +337,7 @@ def test_an_interrupted_move_begins_anew() -> None:
     place = filled()
     place.moves.move(PARTITION, TWO)
     for _ in range(5):
-        place.scheduler.run_one(1 << 40)
+        place.scheduler.run_one(IDLE_MS)
     assert place.names(TWO)[0].endswith("-future")
     place.disk.kill()
     place.start()
