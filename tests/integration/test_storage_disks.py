@@ -12,7 +12,8 @@ from barnabas.app.os_disk import OsDisk
 from barnabas.model.ids import TopicPartition, Uuid
 from barnabas.model.ports import DiskError, FileMissing
 from barnabas.storage.log import Log
-from barnabas.storage.log_directory import LogDirectory, LogManager
+from barnabas.storage.log_directory import LogDirectory
+from barnabas.storage.log_manager import LogManager
 from tests.unit.storage.kit import NOW, append, batch, offsets, read_all, small
 
 

@@ -20,7 +20,8 @@ from barnabas.runtime.cleaner import Cleaner, CleanerLimits
 from barnabas.runtime.partition import Partition
 from barnabas.sim.disk import SimDisk
 from barnabas.storage.log import Log
-from barnabas.storage.log_directory import LogDirectory, LogManager
+from barnabas.storage.log_directory import LogDirectory
+from barnabas.storage.log_manager import LogManager
 from barnabas.wire.batch import iterate
 from barnabas.wire.records import Record, decode_batch, encode_batch
 

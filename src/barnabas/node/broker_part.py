@@ -33,7 +33,8 @@ from barnabas.runtime.replica_fetcher import FetchSettings
 from barnabas.runtime.replication import Replication
 from barnabas.runtime.replication_throttle import ReplicationThrottle
 from barnabas.storage.errors import LogOffline
-from barnabas.storage.log_directory import LogDirectory, LogManager, SettingsOf
+from barnabas.storage.log_directory import LogDirectory, SettingsOf
+from barnabas.storage.log_manager import LogManager
 
 if TYPE_CHECKING:
     from barnabas.node.compaction import Compaction

@@ -9,7 +9,7 @@ from barnabas.model.ports import Clock, Random
 from barnabas.node.ports import NodeDisk, Workers
 from barnabas.runtime.cleaner import Cleaner, CleanerLimits
 from barnabas.runtime.partition import Partition
-from barnabas.storage.log_directory import LogManager
+from barnabas.storage.log_manager import LogManager
 
 
 class Compaction:

@@ -42,7 +42,8 @@ from barnabas.runtime.pipeline import Pipeline
 from barnabas.runtime.raft_driver import LostVote, RaftDriver
 from barnabas.storage.errors import LogOffline
 from barnabas.storage.log import Log
-from barnabas.storage.log_directory import LogDirectory, LogManager, LogOptions
+from barnabas.storage.log_directory import LogDirectory, LogOptions
+from barnabas.storage.log_manager import LogManager
 from barnabas.storage.validation import Validation
 
 METADATA_SETTINGS = TopicSettings(retention_ms=-1, retention_bytes=-1, max_message_bytes=8 << 20)

@@ -13,7 +13,7 @@ from barnabas.core.metadata.configs import DYNAMIC_SOURCES, origins
 from barnabas.core.metadata.image import MetadataImage
 from barnabas.model.broker_settings import BrokerSettings
 from barnabas.model.settings import InvalidSetting, described
-from barnabas.storage.log_directory import LogManager
+from barnabas.storage.log_manager import LogManager
 
 
 def in_force(given: BrokerSettings, image: MetadataImage, static: Mapping[str, str]) -> BrokerSettings:

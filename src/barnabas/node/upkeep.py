@@ -11,7 +11,7 @@ from barnabas.model.ports import Clock, DiskError, Timer
 from barnabas.node.metadata_snapshots import Snapshots
 from barnabas.runtime.partition import Partition
 from barnabas.storage.errors import LogOffline
-from barnabas.storage.log_directory import LogManager
+from barnabas.storage.log_manager import LogManager
 
 EVERY_MS = 10_000
 

@@ -19,7 +19,8 @@ from barnabas.storage.cleaner_plan import DirtyRange, Source, dirty_range, make_
 from barnabas.storage.cleaner_swap import begin_swap, find_segments, finish_swap, undo_swap
 from barnabas.storage.errors import LogOffline
 from barnabas.storage.log import Log
-from barnabas.storage.log_directory import LogDirectory, LogManager
+from barnabas.storage.log_directory import LogDirectory
+from barnabas.storage.log_manager import LogManager
 from barnabas.storage.offset_map import SLOT_BYTES, new_map
 
 RETRY_MS = 60_000

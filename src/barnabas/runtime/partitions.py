@@ -21,7 +21,7 @@ from barnabas.model.topic_settings import TopicSettings
 from barnabas.runtime.partition import MAX_LAG_MS, Partition
 from barnabas.runtime.replication import Replication
 from barnabas.storage.errors import LogOffline
-from barnabas.storage.log_directory import LogManager
+from barnabas.storage.log_manager import LogManager
 
 Report = Callable[..., None]
 

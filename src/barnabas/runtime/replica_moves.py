@@ -2,7 +2,7 @@
 
     copy   the log into a future log in the other folder, a chunk at a time; appends go on meanwhile
     flush  the future log off the loop, once it has caught up
-    switch copy what was appended since, and put the future log in place (``storage.log_directory``)
+    switch copy what was appended since, and put the future log in place (``storage.log_manager``)
 
 One replica is copied at a time; the others wait, with empty future logs. Truncation of the present log begins the copy
 anew. What fails gives the move up: the replica stays where it is.
@@ -21,7 +21,8 @@ from barnabas.runtime.partition import Partition
 from barnabas.runtime.partitions import LocalPartitions
 from barnabas.storage.errors import LogOffline
 from barnabas.storage.log import Log
-from barnabas.storage.log_directory import FUTURE_SUFFIX, MAX_NAME_LENGTH, LogDirectory, LogManager
+from barnabas.storage.log_directory import FUTURE_SUFFIX, MAX_NAME_LENGTH, LogDirectory
+from barnabas.storage.log_manager import LogManager
 from barnabas.wire.batch import CorruptBatch
 
 CHUNK_BYTES = 256 << 10

@@ -35,7 +35,7 @@ from barnabas.runtime.raft_driver import RaftDriver
 from barnabas.runtime.replica_fetcher import ReplicaFetcher
 from barnabas.storage import follower
 from barnabas.storage.log import Log
-from barnabas.storage.log_directory import LogManager
+from barnabas.storage.log_manager import LogManager
 from barnabas.wire import batch, records
 from barnabas.wire.api.allocate_producer_ids import AllocateProducerIdsResponse
 

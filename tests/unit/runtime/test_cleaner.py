@@ -12,7 +12,8 @@ from barnabas.model.ids import TopicPartition, Uuid
 from barnabas.runtime.cleaner import RETRY_MS, Cleaner, CleanerLimits
 from barnabas.runtime.partition import Partition
 from barnabas.sim.disk import Fault, SimDisk
-from barnabas.storage.log_directory import LogDirectory, LogManager
+from barnabas.storage.log_directory import LogDirectory
+from barnabas.storage.log_manager import LogManager
 from tests.unit.storage.cleaning import compacted, headers, roll
 from tests.unit.storage.kit import NOW, append, batch, read_all, small
 

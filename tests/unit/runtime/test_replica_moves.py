@@ -15,7 +15,8 @@ from barnabas.runtime.partition import Partition
 from barnabas.runtime.replica_moves import ReplicaMoves
 from barnabas.sim.clock import NodeClock, Scheduler
 from barnabas.sim.disk import SimDisk
-from barnabas.storage.log_directory import LogDirectory, LogManager
+from barnabas.storage.log_directory import LogDirectory
+from barnabas.storage.log_manager import LogManager
 from tests.unit.runtime.test_partition import refused
 from tests.unit.storage.kit import NOW, PARTITION, batch, read_all, small
 

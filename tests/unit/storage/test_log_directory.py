@@ -11,7 +11,8 @@ from barnabas.model.ports import DiskError
 from barnabas.sim.disk import Fault, SimDisk
 from barnabas.storage import checkpoints
 from barnabas.storage.errors import LogOffline
-from barnabas.storage.log_directory import DirectoryLocked, LogDirectory, LogManager, find_logs, parse_directory_name
+from barnabas.storage.log_directory import DirectoryLocked, LogDirectory, find_logs, parse_directory_name
+from barnabas.storage.log_manager import LogManager
 from barnabas.storage.retention import REMOVE_AGAIN_MS
 from tests.unit.storage.kit import NOW, append, offsets, small
 
