@@ -86,7 +86,7 @@ class Disks:
         found: list[bytes] = []
         try:
             while len(found) < len(self.acknowledged):
-                messages = consumer.consume(500, timeout=30)
+                messages = consumer.consume(min(500, len(self.acknowledged) - len(found)), timeout=30)
                 assert messages, f"{len(found)} of {len(self.acknowledged)} were read"
                 found += [(each.value() or b"").partition(b" ")[0] for each in messages if each.error() is None]
         finally:
