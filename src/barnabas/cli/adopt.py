@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from barnabas.app.program import program
 from barnabas.cli.output import print_json, print_table, size_text
+
+if TYPE_CHECKING:
+    from barnabas.app.adoption import Findings
 
 EXAMPLES = """
 \b
@@ -64,10 +68,7 @@ def adopt(folder: str, dry_run: bool, force: bool, as_json: bool) -> None:
         disk.close()
 
 
-def _print_json(findings: object, *, refused: bool) -> None:
-    from barnabas.app.adoption import Findings  # noqa: PLC0415
-
-    assert isinstance(findings, Findings)
+def _print_json(findings: Findings, *, refused: bool) -> None:
     print_json(
         {
             "cluster_id": findings.cluster_id,
@@ -82,10 +83,7 @@ def _print_json(findings: object, *, refused: bool) -> None:
     )
 
 
-def _print(root: str, findings: object) -> None:
-    from barnabas.app.adoption import Findings  # noqa: PLC0415
-
-    assert isinstance(findings, Findings)
+def _print(root: str, findings: Findings) -> None:
     click.echo(f"folder   {root}")
     click.echo(f"cluster  {findings.cluster_id}, node {findings.node_id}")
     click.echo(f"stopped  {'cleanly' if findings.was_clean else 'not cleanly'}")
@@ -101,8 +99,5 @@ def _print(root: str, findings: object) -> None:
         click.echo(f"obstacle: {line}")
 
 
-def _settings(findings: object, topic: str) -> str:
-    from barnabas.app.adoption import Findings  # noqa: PLC0415
-
-    assert isinstance(findings, Findings)
+def _settings(findings: Findings, topic: str) -> str:
     return ", ".join(f"{key}={value}" for key, value in sorted(findings.image.topic_configs(topic).items()))

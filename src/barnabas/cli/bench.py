@@ -222,7 +222,7 @@ def _drive(
             producer.poll(min(pace.wait_s(sent), 0.1))
             continue
         sent += send(min(left, allowed))
-        progress.tell(sent)
+        progress.show(sent)
     undelivered = _flush(producer, interrupt)
     progress.end()
     return time.monotonic() - started, undelivered
@@ -320,7 +320,7 @@ def _run_consumer(
                 first, first_count = last, len(found)
             count += len(found)
             size += sum(map(len, found))
-            progress.tell(count)
+            progress.show(count)
     finally:
         progress.end()
         consumer.close()

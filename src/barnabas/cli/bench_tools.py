@@ -58,13 +58,13 @@ class Progress:
         self._started = self._last = time.monotonic()
         self._count = 0
 
-    def tell(self, count: int) -> None:
+    def show(self, count: int) -> None:
         now = time.monotonic()
         if not self._shown or now - self._last < 1.0:
             return
         rate = (count - self._count) / (now - self._last)
-        told = f"{now - self._started:5.0f} s  {count:,} {self._unit}  {rate:,.0f}/s"
-        click.echo(f"\r{told}\x1b[K", err=True, nl=False)
+        line = f"{now - self._started:5.0f} s  {count:,} {self._unit}  {rate:,.0f}/s"
+        click.echo(f"\r{line}\x1b[K", err=True, nl=False)
         self._last, self._count = now, count
 
     def end(self) -> None:

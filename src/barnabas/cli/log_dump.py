@@ -159,8 +159,8 @@ def _record_line(item: Item) -> str:
 def _summary_line(item: Item) -> str:
     if "batches" not in item:
         return "  = " + _pairs(item)
-    told = f"  = {_count(item['batches'], 'batch')}, {_count(item['records'], 'record')}, {size_text(item['bytes'])}"
-    return told + (f", offsets {item['first_offset']} to {item['last_offset']}" if item["batches"] else "")
+    text = f"  = {_count(item['batches'], 'batch')}, {_count(item['records'], 'record')}, {size_text(item['bytes'])}"
+    return text + (f", offsets {item['first_offset']} to {item['last_offset']}" if item["batches"] else "")
 
 
 _LINES: dict[str, Callable[[Item], str]] = {

@@ -80,7 +80,7 @@ def archive(
         for topic in topics:
             check_topic(bootstrap, topic)
 
-        def tell(done: BatchDone) -> None:
+        def report(done: BatchDone) -> None:
             rate = done.rows / done.seconds if done.seconds else 0.0
             behind = "" if done.lag is None else f", {done.lag:,} behind"
             if not as_json:
@@ -100,7 +100,7 @@ def archive(
                 max_per_batch=max_per_batch,
                 headers=not no_headers,
             )
-            done = job.archive(spark, wanted, tell, lambda: stopping.is_asked)
+            done = job.archive(spark, wanted, report, lambda: stopping.is_asked)
     if as_json:
         print_json({"rows": done.rows, "batches": done.batches, "seconds": round(done.seconds, 3), "behind": done.lag})
     else:
@@ -146,7 +146,7 @@ def verify(
         from barnabas.spark import verify as job  # noqa: PLC0415
         from barnabas.spark.tables.formats import open_readable, table_options  # noqa: PLC0415
 
-        def tell(done: Progress) -> None:
+        def show(done: Progress) -> None:
             if sys.stderr.isatty():
                 click.echo(f"\r{done.partition}: {done.done:,} of {done.total:,} offsets", err=True, nl=False)
 
@@ -154,10 +154,10 @@ def verify(
             if not opened.exists():
                 raise click.ClickException(f"there is no table at {table}")
             if offline:
-                report = job.verify(opened, None, topic, wanted, on_progress=tell)
+                report = job.verify(opened, None, topic, wanted, on_progress=show)
             else:
                 with Client(bootstrap) as client:
-                    report = job.verify(opened, client, topic, wanted, whole_topic=whole_topic, on_progress=tell)
+                    report = job.verify(opened, client, topic, wanted, whole_topic=whole_topic, on_progress=show)
         if sys.stderr.isatty():
             click.echo("\r\033[K", err=True, nl=False)
     if as_json:
@@ -245,7 +245,7 @@ def replay(
                 pieces = rows.of_topic(client, bounds, period)
             total = sum(end - start for start, end in bounds.values())
 
-            def tell(count: int) -> None:
+            def report(count: int) -> None:
                 if sys.stderr.isatty():
                     click.echo(f"\r{count:,} of at most {total:,} records", err=True, nl=False)
 
@@ -257,9 +257,9 @@ def replay(
                     per_second=rate,
                     keep_partition=keep_partition,
                     keep_time=keep_time,
-                    on_rows=tell,
+                    on_rows=report,
                 )
-    _tell_replayed(done.rows, done.seconds, done.finished, done.next_offsets, to, as_json)
+    _print_replayed(done.rows, done.seconds, done.finished, done.next_offsets, to, as_json)
 
 
 def _checkpoint(options: Mapping[str, str], topics: tuple[str, ...]) -> str:
@@ -293,7 +293,7 @@ def _begin_at(
     return {p: (start, end) for p, (start, end) in begun.items() if start < end}
 
 
-def _tell_replayed(
+def _print_replayed(
     rows: int, seconds: float, finished: bool, next_offsets: Mapping[TopicPartition, int], to: str, as_json: bool
 ) -> None:
     resume = {str(partition.partition): offset for partition, offset in next_offsets.items()}

@@ -264,5 +264,5 @@ def _summarize(topic: str, tally: Tally, left: int, seconds: float, as_json: boo
         return
     several = "" if tally.delivered == 1 else "s"
     where = f", partition {next(iter(tally.partitions))}" if len(tally.partitions) == 1 else ""
-    told = f"Sent {tally.delivered} message{several} to {topic}{where} in {seconds:.2f} s ({rate:,.0f}/s)"
-    click.echo(told + (f"; {tally.failed + left} failed" if tally.failed or left else ""), err=True)
+    summary = f"Sent {tally.delivered} message{several} to {topic}{where} in {seconds:.2f} s ({rate:,.0f}/s)"
+    click.echo(summary + (f"; {tally.failed + left} failed" if tally.failed or left else ""), err=True)

@@ -6,13 +6,17 @@ other settings of Kafka's clients are accepted without effect, and what would be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Container, Iterable, Mapping
 from difflib import get_close_matches
+from typing import TypeVar
 
 from barnabas.client.wire import Client, ConnectionSettings, parse_addresses
 from barnabas.client.wire.data import FetchLimits
 
 PREFIX = "kafka."
+
+D = TypeVar("D", bool, int, None)
 
 DEFAULT_CLIENT_ID = "barnabas-spark"
 DEFAULT_API_TIMEOUT_MS = 60_000
@@ -162,3 +166,82 @@ def connect(kafka: Mapping[str, str]) -> Client:
         backoff_s=whole_number(plain, "retry.backoff.ms", 100, smallest=1) / 1000,
         max_backoff_s=whole_number(plain, "retry.backoff.max.ms", 1_000, smallest=1) / 1000,
     )
+
+
+class GivenOptions:
+    """Options as a user gave them, by their proper names. Names do not depend on case."""
+
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        names: Iterable[str],
+        others: Container[str],
+        prefixes: tuple[str, ...],
+        unknown: Callable[[str, Iterable[str]], str],
+    ) -> None:
+        """``others`` and names with one of the prefixes are not looked at. Raises SparkOptionError with ``unknown``."""
+        by_lower = {name.lower(): name for name in names}
+        self._values: dict[str, str] = {}
+        for name, value in options.items():
+            lower = name.lower()
+            if lower in by_lower:
+                self._values[by_lower[lower]] = str(value).strip()
+            elif not (lower in others or lower.startswith(prefixes)):
+                raise SparkOptionError(unknown(name, by_lower.values()))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def text(self, name: str) -> str | None:
+        return self._values.get(name)
+
+    def flag(self, name: str, default: D) -> bool | D:
+        value = self._values.get(name)
+        if value is None:
+            return default
+        if value.lower() not in ("true", "false"):
+            raise SparkOptionError(f"{name} is {value!r}: true or false is right")
+        return value.lower() == "true"
+
+    def choice(self, name: str, choices: tuple[str, ...]) -> str:
+        """The first of them is the default."""
+        value = self._values.get(name, choices[0]).lower()
+        if value not in choices:
+            known = " or ".join(filter(None, choices))
+            raise SparkOptionError(f"{name} is {self._values[name]!r}: {known} is right")
+        return value
+
+    def number(self, name: str, default: D, *, smallest: int = 1) -> int | D:
+        value = self._values.get(name)
+        if value is None:
+            return default
+        try:
+            number = int(value)
+        except ValueError:
+            number = smallest - 1
+        if number < smallest:
+            raise SparkOptionError(f"{name} is {value!r}: a whole number of at least {smallest} is right")
+        return number
+
+    def size(self, name: str, default: int) -> int:
+        value = self._values.get(name)
+        if value is None:
+            return default
+        found = _SIZE.fullmatch(value.lower())
+        if found is None or int(found[1]) == 0:
+            raise SparkOptionError(f"{name} is {value!r}: a size such as 64mb is right")
+        return int(found[1]) << {"b": 0, "k": 10, "m": 20, "g": 30}[(found[2] or "b")[0]]
+
+    def duration_s(self, name: str, default: float) -> float:
+        value = self._values.get(name)
+        if value is None:
+            return default
+        found = _DURATION.fullmatch(value.lower())
+        if found is None:
+            raise SparkOptionError(f"{name} is {value!r}: a time such as 500ms, 30s, 15m, 12h or 7d is right")
+        return int(found[1]) * _UNITS_S[found[2] or "ms"]
+
+
+_SIZE = re.compile(r"(\d+)\s*(b|kb?|mb?|gb?)?")
+_DURATION = re.compile(r"(\d+)\s*(us|ms|s|m|min|h|d)?")
+_UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}

@@ -57,12 +57,12 @@ def _candidates(environment: Mapping[str, str]) -> list[str]:
 def version_of(program: str) -> int:
     """The major version; 0 where the program does not run or does not say."""
     try:
-        told = subprocess.run(
+        completed = subprocess.run(
             [program, "-version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return 0
-    found = re.search(r'version "(?:1\.)?(\d+)', told.stderr + told.stdout)
+    found = re.search(r'version "(?:1\.)?(\d+)', completed.stderr + completed.stdout)
     return int(found[1]) if found else 0
 
 

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import InputPartition
 from barnabas.client.wire.data import OffsetRange
 from barnabas.spark import batch_plan
 from barnabas.spark.batch_plan import Position, View, from_json, to_json
-from barnabas.spark.source import BaseStreamReader, tell_losses
+from barnabas.spark.source import BaseStreamReader, report_losses
 
 
 class LegacyStreamReader(BaseStreamReader):
@@ -49,7 +49,7 @@ class LegacyStreamReader(BaseStreamReader):
         now = self.cluster.view()
         earliest = {partition: now.earliest.get(partition, 0) for partition in last.offsets}
         found = batch_plan.advance(first, View(last.topic_ids, earliest, last.offsets))
-        tell_losses(found.losses, self.options)
+        report_losses(found.losses, self.options)
         return self.tasks(
             [
                 OffsetRange(partition, begin, last.offsets[partition], last.topic_ids.get(partition.topic, ""))
@@ -59,5 +59,5 @@ class LegacyStreamReader(BaseStreamReader):
 
     def new_query(self) -> str:
         """The same at every start, and where another query has the same options, the same for both."""
-        told = f"{self.options.kafka['bootstrap.servers']} {self.options.subscription}"
-        return hashlib.sha256(told.encode()).hexdigest()[:32]
+        text = f"{self.options.kafka['bootstrap.servers']} {self.options.subscription}"
+        return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -12,11 +12,11 @@ import logging
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias, overload
+from typing import NamedTuple, TypeAlias
 
 from barnabas.model.ids import TopicPartition
 from barnabas.spark import client_settings
-from barnabas.spark.client_settings import SparkOptionError, connect, nearest
+from barnabas.spark.client_settings import GivenOptions, SparkOptionError, connect, nearest
 
 __all__ = ["SinkOptions", "SourceOptions", "SparkOptionError", "connect", "parse_sink", "parse_source"]
 
@@ -151,7 +151,7 @@ class SinkOptions:
 
 def parse_source(options: Mapping[str, str], *, streaming: bool, has_rate_limits: bool = True) -> SourceOptions:
     """Raises SparkOptionError. ``has_rate_limits``: whether the running Spark can limit a micro-batch (4.2)."""
-    given = _Given(options, SOURCE_NAMES)
+    given = _given(options, SOURCE_NAMES)
     kafka = client_settings.without_prefix(options)
     client_settings.check(kafka)
     if streaming:
@@ -169,25 +169,25 @@ def parse_source(options: Mapping[str, str], *, streaming: bool, has_rate_limits
         starting=starting,
         ending=ending,
         latest_where_no_match=given.choice("startingOffsetsByTimestampStrategy", ("error", "latest")) == "latest",
-        max_offsets_per_trigger=given.number("maxOffsetsPerTrigger"),
-        min_offsets_per_trigger=given.number("minOffsetsPerTrigger"),
+        max_offsets_per_trigger=given.number("maxOffsetsPerTrigger", None),
+        min_offsets_per_trigger=given.number("minOffsetsPerTrigger", None),
         max_trigger_delay_s=given.duration_s("maxTriggerDelay", 15 * 60),
-        min_partitions=given.number("minPartitions"),
-        max_records_per_partition=given.number("maxRecordsPerPartition"),
+        min_partitions=given.number("minPartitions", None),
+        max_records_per_partition=given.number("maxRecordsPerPartition", None),
         fail_on_data_loss=given.flag("failOnDataLoss", True),
         include_headers=given.flag("includeHeaders", False),
         group_id=kafka.get("group.id"),
         group_id_prefix=given.text("groupIdPrefix") or DEFAULT_GROUP_PREFIX,
         publish_progress=given.flag("publishProgress", True),
-        offset_retries=given.number("fetchOffset.numRetries", smallest=0, default=3),
-        offset_retry_interval_s=given.number("fetchOffset.retryIntervalMs", smallest=0, default=1000) / 1000,
-        poll_timeout_s=given.number("kafkaConsumer.pollTimeoutMs", default=DEFAULT_POLL_TIMEOUT_MS) / 1000,
+        offset_retries=given.number("fetchOffset.numRetries", 3, smallest=0),
+        offset_retry_interval_s=given.number("fetchOffset.retryIntervalMs", 1000, smallest=0) / 1000,
+        poll_timeout_s=given.number("kafkaConsumer.pollTimeoutMs", DEFAULT_POLL_TIMEOUT_MS) / 1000,
     )
 
 
 def parse_sink(options: Mapping[str, str]) -> SinkOptions:
     """Raises SparkOptionError."""
-    given = _Given(options, SINK_NAMES)
+    given = _given(options, SINK_NAMES)
     kafka = client_settings.without_prefix(options)
     client_settings.check(kafka)
     acks = kafka.pop("acks", "all").strip().lower()
@@ -215,70 +215,8 @@ def _compression(value: str) -> str | None:
     return None if name == "none" else name
 
 
-class _Given:
-    """The options as they were given, by their proper names."""
-
-    def __init__(self, options: Mapping[str, str], names: Iterable[str]) -> None:
-        by_lower = {name.lower(): name for name in names}
-        self._values: dict[str, str] = {}
-        for name, value in options.items():
-            lower = name.lower()
-            if lower in by_lower:
-                self._values[by_lower[lower]] = value
-            elif not (lower in OF_SPARK or lower.startswith((client_settings.PREFIX, "option."))):
-                raise SparkOptionError(_unknown(name, by_lower.values()))
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._values
-
-    def text(self, name: str) -> str | None:
-        return self._values.get(name)
-
-    def flag(self, name: str, default: bool) -> bool:
-        value = self._values.get(name)
-        if value is None:
-            return default
-        if value.strip().lower() not in ("true", "false"):
-            raise SparkOptionError(f"{name} is {value!r}: true or false is right")
-        return value.strip().lower() == "true"
-
-    def choice(self, name: str, choices: tuple[str, ...]) -> str:
-        """The first of them is the default."""
-        value = self._values.get(name, choices[0]).strip().lower()
-        if value not in choices:
-            raise SparkOptionError(f"{name} is {self._values[name]!r}: {' or '.join(choices)} is right")
-        return value
-
-    @overload
-    def number(self, name: str, *, smallest: int = 1, default: int) -> int: ...
-
-    @overload
-    def number(self, name: str, *, smallest: int = 1, default: None = None) -> int | None: ...
-
-    def number(self, name: str, *, smallest: int = 1, default: int | None = None) -> int | None:
-        value = self._values.get(name)
-        if value is None:
-            return default
-        try:
-            number = int(value)
-        except ValueError:
-            number = smallest - 1
-        if number < smallest:
-            raise SparkOptionError(f"{name} is {value!r}: a whole number of at least {smallest} is right")
-        return number
-
-    def duration_s(self, name: str, default: float) -> float:
-        value = self._values.get(name)
-        if value is None:
-            return default
-        found = _DURATION.fullmatch(value.strip().lower())
-        if found is None:
-            raise SparkOptionError(f"{name} is {value!r}: a time such as 500ms, 30s, 15m or 2h is right")
-        return int(found[1]) * _UNITS_S[found[2] or "ms"]
-
-
-_DURATION = re.compile(r"(\d+)\s*(us|ms|s|m|min|h|d)?")
-_UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+def _given(options: Mapping[str, str], names: tuple[str, ...]) -> GivenOptions:
+    return GivenOptions(options, names, OF_SPARK, (client_settings.PREFIX, "option."), _unknown)
 
 
 def _unknown(name: str, known: Iterable[str]) -> str:
@@ -293,25 +231,25 @@ def _unknown(name: str, known: Iterable[str]) -> str:
     )
 
 
-def _check_for_stream(given: _Given, has_rate_limits: bool) -> None:
+def _check_for_stream(given: GivenOptions, has_rate_limits: bool) -> None:
     for name in ENDS:
         if name in given:
             raise SparkOptionError(f"{name} is for batch queries: a stream has no end")
     for name in RATE_LIMITS:
         if name in given and not has_rate_limits:
             raise SparkOptionError(f"{name} needs Spark 4.2 or later: this Spark lets no Python source limit a batch")
-    least, most = given.number("minOffsetsPerTrigger"), given.number("maxOffsetsPerTrigger")
+    least, most = given.number("minOffsetsPerTrigger", None), given.number("maxOffsetsPerTrigger", None)
     if least is not None and most is not None and least > most:
         raise SparkOptionError(f"minOffsetsPerTrigger is {least}, above maxOffsetsPerTrigger, which is {most}")
 
 
-def _warn_for_batch(given: _Given) -> None:
+def _warn_for_batch(given: GivenOptions) -> None:
     for name in RATE_LIMITS:
         if name in given:
             _log.warning("%s has no effect in a batch query", name)
 
 
-def _warn_of_group(kafka: Mapping[str, str], given: _Given) -> None:
+def _warn_of_group(kafka: Mapping[str, str], given: GivenOptions) -> None:
     if "group.id" in kafka and "groupIdPrefix" in given:
         _log.warning("groupIdPrefix has no effect: kafka.group.id is set")
 
@@ -319,7 +257,7 @@ def _warn_of_group(kafka: Mapping[str, str], given: _Given) -> None:
 # Which partitions
 
 
-def _subscription(given: _Given) -> Subscription:
+def _subscription(given: GivenOptions) -> Subscription:
     named = [name for name in SUBSCRIPTIONS if name in given]
     if len(named) != 1:
         what = f"{' and '.join(named)} are given" if named else "none of them is given"
@@ -361,7 +299,7 @@ def _assigned(value: str) -> tuple[TopicPartition, ...]:
 # Where reading starts and ends
 
 
-def _bound(given: _Given, names: tuple[str, str, str], default: Bound) -> Bound:
+def _bound(given: GivenOptions, names: tuple[str, str, str], default: Bound) -> Bound:
     """One timestamp for all goes before timestamps by partition, and those before offsets."""
     for_all, by_partition, offsets = names
     if (text := given.text(for_all)) is not None:

@@ -12,7 +12,7 @@ import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from barnabas.client.arrow.encoding import EncodedBatch
 from barnabas.client.wire.client import Client, Retry
@@ -186,7 +186,6 @@ class Producer:
                 topic = topics[name] = TopicProduceData(name=name, topic_id=topic_id)
             topic.partition_data.append(PartitionProduceData(item.place.partition, item.batch.data))
         request = ProduceRequest(
-            transactional_id=self._delivery.transactional_id,
             acks=self._settings.acks,
             timeout_ms=self._settings.request_timeout_ms,
             topic_data=list(topics.values()),
@@ -291,34 +290,6 @@ _NOBODY = -1
 _NO_TRANSACTION_TIMEOUT_MS = 2**31 - 1
 
 
-class Delivery(Protocol):
-    transactional_id: str | None
-
-    def begin(self, client: Client) -> None:
-        """Before the first batch, on the executor. Raises BrokerError."""
-
-    def stamp(self, place: TopicPartition, batch: EncodedBatch) -> None:
-        """Gives a batch its producer and its sequence. Once for each batch, in the order of a partition."""
-
-    def end(self) -> None:
-        """When all batches are stored. Not called where the task fails."""
-
-
-class Plain:
-    """At least once, and no way to tell a retry from a new batch."""
-
-    transactional_id: str | None = None
-
-    def begin(self, client: Client) -> None:
-        """Nobody is asked."""
-
-    def stamp(self, _place: TopicPartition, batch: EncodedBatch) -> None:
-        batch.stamp(_NOBODY, _NOBODY, _NOBODY)
-
-    def end(self) -> None:
-        """Nothing is to be made to count."""
-
-
 class _Identity:
     """A producer id and how far it has counted in each partition."""
 
@@ -332,36 +303,46 @@ class _Identity:
 
 _Key: TypeAlias = tuple[int, str | None, str]
 
-_rested: dict[_Key, _Identity] = {}
+_idle: dict[_Key, _Identity] = {}
 """Of tasks of this process that ended well. A broker remembers every producer for a day, in each partition: a stream
 with a new one for every task of every micro-batch would fill its memory."""
 
 
-class Idempotent:
-    transactional_id: str | None = None
+class Delivery:
+    """Who sends the records of a task, and under which numbers.
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    An idempotent task stores each batch once, since retries find their sequence used; a task that runs again writes its
+    records again. The others cannot tell a retry from a new batch.
+    """
+
+    def __init__(self, bootstrap_servers: str, *, is_idempotent: bool) -> None:
+        self.is_idempotent = is_idempotent
         self._bootstrap_servers = bootstrap_servers
         self._key: _Key | None = None
         self._identity = _Identity(_NOBODY, _NOBODY)
 
     def begin(self, client: Client) -> None:
+        """Before the first batch, on the executor. Raises BrokerError."""
+        if not self.is_idempotent:
+            return
         if not client.metadata.brokers:
             client.load([])
         self._key = (os.getpid(), client.metadata.cluster_id, self._bootstrap_servers)
         # Taken out while it is in use: after a failure nobody knows how far its sequences have come.
-        rested = _rested.pop(self._key) if self._key in _rested else None
-        self._identity = rested or _new_identity(client)
+        self._identity = _idle.pop(self._key) if self._key in _idle else _new_identity(client)
 
     def stamp(self, place: TopicPartition, batch: EncodedBatch) -> None:
-        identity = self._identity
-        sequence = identity.sequences.get(place, 0)
-        identity.sequences[place] = add_sequence(sequence, batch.record_count)
+        """Gives a batch its producer and its sequence. Once for each batch, in the order of a partition."""
+        identity, sequence = self._identity, _NOBODY
+        if self.is_idempotent:
+            sequence = identity.sequences.get(place, 0)
+            identity.sequences[place] = add_sequence(sequence, batch.record_count)
         batch.stamp(identity.producer_id, identity.producer_epoch, sequence)
 
     def end(self) -> None:
+        """When all batches are stored. Not called where the task fails."""
         if self._key is not None:
-            _rested[self._key] = self._identity
+            _idle[self._key] = self._identity
             self._key = None
 
 

@@ -124,7 +124,7 @@ def read_settings(options: SourceOptions) -> ReadSettings:
     )
 
 
-def tell_losses(losses: Sequence[str], options: SourceOptions) -> None:
+def report_losses(losses: Sequence[str], options: SourceOptions) -> None:
     if losses and options.fail_on_data_loss:
         raise DataLoss("; ".join([*losses, HINT]))
     for loss in losses:
@@ -167,7 +167,7 @@ class BatchReader(DataSourceReader):
         starts = cluster.resolve(self.options.starting, view, is_start=True)
         ends = cluster.resolve(self.options.ending, view, is_start=False)
         found, losses = batch_plan.batch_ranges(starts, ends, view)
-        tell_losses(losses, self.options)
+        report_losses(losses, self.options)
         return found
 
     def _narrowed(self, cluster: Cluster, found: list[OffsetRange]) -> list[OffsetRange]:

@@ -18,7 +18,7 @@ from barnabas.model.ids import TopicPartition
 from barnabas.spark import batch_plan
 from barnabas.spark.batch_plan import Limits, Position, View, from_json, to_json
 from barnabas.spark.options import SourceOptions
-from barnabas.spark.source import BaseStreamReader, tell_losses
+from barnabas.spark.source import BaseStreamReader, report_losses
 
 IDLE_POLL_S = 0.05
 """A query without a trigger asks a hundred times a second whether there is anything new: it is answered less often."""
@@ -83,7 +83,7 @@ class StreamReader(BaseStreamReader, SupportsTriggerAvailableNow):
         view = self._view(start)
         self._latest = view.latest
         found = batch_plan.advance(start, view)
-        tell_losses(found.losses, self.options)
+        report_losses(found.losses, self.options)
         if self._is_too_early(batch_plan.new_records(found, view), limits.min_offsets):
             return start
         return batch_plan.next_position(start, view, found, limits.max_offsets)

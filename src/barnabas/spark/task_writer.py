@@ -21,7 +21,7 @@ from barnabas.client.wire.client import Client
 from barnabas.client.wire.errors import BrokerError, ClientError
 from barnabas.spark.client_settings import SparkOptionError, whole_number
 from barnabas.spark.options import SinkOptions, connect
-from barnabas.spark.producer import Delivery, Idempotent, Plain, Producer, ProducerSettings
+from barnabas.spark.producer import Delivery, Producer, ProducerSettings
 from barnabas.wire.compression import Codec
 
 MAX_OPEN_BYTES = 64 * 1024 * 1024
@@ -68,7 +68,7 @@ def delivery_of(options: SinkOptions) -> Delivery:
         raise SparkOptionError(f"kafka.enable.idempotence is {wanted!r}: true or false is right")
     if wanted == "true" and options.acks != -1:
         raise SparkOptionError(f"kafka.acks is {options.acks}: with kafka.enable.idempotence only all is right")
-    return Plain() if wanted == "false" or options.acks != -1 else Idempotent(options.bootstrap_servers)
+    return Delivery(options.bootstrap_servers, is_idempotent=wanted != "false" and options.acks == -1)
 
 
 def producer_settings(kafka: Mapping[str, str], acks: int) -> ProducerSettings:

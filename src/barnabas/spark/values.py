@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
+from pyspark.sql.pandas.types import from_arrow_type
 
 from barnabas.spark.avro import AvroDecoder, AvroEncoder
 from barnabas.spark.avro_resolution import FramedDecoder, Schemas
@@ -152,30 +153,7 @@ def split_deadletters(df: DataFrame, column: str = "decoded") -> tuple[DataFrame
 
 def spark_type(arrow: pa.DataType) -> Any:
     """The Spark type of what a decoder makes."""
-    if pa.types.is_struct(arrow):
-        return st.StructType([st.StructField(field.name, spark_type(field.type)) for field in arrow])
-    if pa.types.is_map(arrow):
-        return st.MapType(spark_type(arrow.key_type), spark_type(arrow.item_type))
-    if pa.types.is_list(arrow):
-        return st.ArrayType(spark_type(arrow.value_type))
-    if pa.types.is_decimal(arrow):
-        return st.DecimalType(arrow.precision, arrow.scale)
-    if pa.types.is_timestamp(arrow):
-        return st.TimestampType() if arrow.tz else st.TimestampNTZType()
-    return _SIMPLE[arrow]
-
-
-_SIMPLE: dict[pa.DataType, st.DataType] = {
-    pa.null(): st.NullType(),
-    pa.bool_(): st.BooleanType(),
-    pa.int32(): st.IntegerType(),
-    pa.int64(): st.LongType(),
-    pa.float32(): st.FloatType(),
-    pa.float64(): st.DoubleType(),
-    pa.binary(): st.BinaryType(),
-    pa.string(): st.StringType(),
-    pa.date32(): st.DateType(),
-}
+    return from_arrow_type(arrow, prefer_timestamp_ntz=True)
 
 
 def _check_mode(mode: str) -> None:

@@ -86,7 +86,7 @@ def _append_run(log: Log, batches: memoryview, found: list[tuple[int, BatchHeade
     log.write(segment, batches[start:end])
     for position, header in found[index:stop]:
         log.epochs.assign(header.leader_epoch, header.base_offset)
-        log.took_in(segment, header.size, header.last_offset, header.max_timestamp)
+        log.on_appended(segment, header.size, header.last_offset, header.max_timestamp)
         if header.producer_id >= 0:
             aborted = replay(log.producers, batches, position, header, now_ms)
             if aborted is not None:

@@ -256,7 +256,7 @@ class Log:
             self.epochs.assign(leader_epoch, base_offset)
         patch_offset_and_epoch(batch, base_offset, leader_epoch)
         self.write(segment, batch)
-        self.took_in(segment, size, last_offset, max_timestamp)
+        self.on_appended(segment, size, last_offset, max_timestamp)
         if header.producer_id >= 0:
             if marker is not None:
                 entry = self.producers.complete(
@@ -313,7 +313,7 @@ class Log:
         if not whole:
             raise self.fail(f"{error}; the file is shorter than the log") from error
 
-    def took_in(self, segment: Segment, size: int, last_offset: int, max_timestamp: int) -> None:
+    def on_appended(self, segment: Segment, size: int, last_offset: int, max_timestamp: int) -> None:
         """A batch has been written at the segment's end: now it is part of the log."""
         if self.log_end_offset == self.flushed_offset:
             self.oldest_unflushed_ms = self.now_ms

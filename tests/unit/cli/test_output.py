@@ -121,7 +121,7 @@ def test_a_broker_whose_output_is_not_read_serves_and_stops_cleanly(tmp_path: Pa
 
 def interrupted_bench(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Result:
     """Ctrl-C comes at the first line of progress."""
-    monkeypatch.setattr(bench_tools.Progress, "tell", lambda _self, _count: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(bench_tools.Progress, "show", lambda _self, _count: signal.raise_signal(signal.SIGINT))
     return CliRunner().invoke(main, ["bench", *arguments], prog_name="barnabas")
 
 

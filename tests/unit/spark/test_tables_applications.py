@@ -117,5 +117,5 @@ def test_a_state_from_before_there_were_scopes() -> None:
 def test_an_offset_scope_needs_an_application() -> None:
     with pytest.raises(SparkOptionError, match="offsetScope is 'application': it needs an applicationId"):
         parse({"path": "/x", "offsetScope": "application"})
-    with pytest.raises(SparkOptionError, match="offsetScope is 'world': application, table are right"):
+    with pytest.raises(SparkOptionError, match="offsetScope is 'world': application or table is right"):
         parse({"path": "/x", "offsetScope": "world"})

@@ -19,7 +19,7 @@ from barnabas.client.wire.admin import create_topic
 from barnabas.client.wire.data import FetchLimits, fetch
 from barnabas.client.wire.decoding import decode
 from barnabas.model.ids import TopicPartition
-from barnabas.spark import producer as delivery
+from barnabas.spark import producer
 from barnabas.spark.client_settings import SparkOptionError
 from barnabas.spark.options import parse_sink
 from barnabas.spark.task_writer import Counts, TopicWriter, delivery_of, write_batches
@@ -32,9 +32,9 @@ NewTopic = Callable[[], str]
 
 @pytest.fixture(autouse=True)
 def fresh_identities() -> Iterator[None]:
-    delivery._rested.clear()
+    producer._idle.clear()
     yield
-    delivery._rested.clear()
+    producer._idle.clear()
 
 
 @pytest.fixture

@@ -168,10 +168,10 @@ def commit_offsets(client: Client, group_id: str, offsets: Mapping[TopicPartitio
         topic.partitions.append(commit_api.OffsetCommitRequestPartition(place.partition, offset))
     request = commit_api.OffsetCommitRequest(group_id=group_id, topics=list(topics.values()))
     reply, _ = _ask(client, group_id, request, commit_api.OffsetCommitResponse, _commit_codes)
-    for told in reply.topics:
-        for part in told.partitions:
+    for answer in reply.topics:
+        for part in answer.partitions:
             if part.error_code:
-                raise BrokerError(part.error_code, str(TopicPartition(told.name, part.partition_index)))
+                raise BrokerError(part.error_code, str(TopicPartition(answer.name, part.partition_index)))
 
 
 def _commit_codes(reply: commit_api.OffsetCommitResponse) -> list[int]:

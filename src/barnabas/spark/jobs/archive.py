@@ -76,19 +76,19 @@ def archive(
     Raises JobFailed.
     """
     began = time.monotonic()
-    told = _Told(on_batch)
+    reported = _Reported(on_batch)
     spark.conf.set("spark.sql.streaming.stopTimeout", STOP_TIMEOUT)
     query = start(spark, job)
     try:
         while not query.awaitTermination(POLL_S) and not should_stop():
-            told.look(query)
+            reported.look(query)
     except StreamingQueryException as error:
         if not should_stop():  # else it is what was interrupted
             raise JobFailed(reason_of(error)) from error
     finally:
         _stop(query)
-    told.look(query)
-    return Archived(told.rows, told.batches, time.monotonic() - began, told.lag)
+    reported.look(query)
+    return Archived(reported.rows, reported.batches, time.monotonic() - began, reported.lag)
 
 
 def _stop(query: StreamingQuery) -> None:
@@ -169,7 +169,7 @@ def reason_of(error: Exception) -> str:
     return reason or named[-1]
 
 
-class _Told:
+class _Reported:
     """Batches that were reported, each once."""
 
     def __init__(self, on_batch: OnBatch | None) -> None:

@@ -48,7 +48,7 @@ def replay(
     began = time.monotonic()
     writer = TopicWriter(client, options)
     reached: dict[TopicPartition, int] = {}
-    rows, finished, told_at = 0, True, began
+    rows, finished, reported_at = 0, True, began
     try:
         for piece in pieces:
             for part in _slices(piece.batch, per_second):
@@ -58,8 +58,8 @@ def replay(
                 if per_second is not None:
                     writer.flush()
                     _wait(began + rows / per_second)
-                if on_rows and time.monotonic() - told_at > REPORT_S:
-                    told_at = time.monotonic()
+                if on_rows and time.monotonic() - reported_at > REPORT_S:
+                    reported_at = time.monotonic()
                     on_rows(rows)
             reached[piece.partition] = piece.next_offset
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""One pass over a pipeline, and what is told of it while it goes on."""
+"""One pass over a pipeline, and the progress it reports."""
 
 from __future__ import annotations
 
@@ -129,11 +129,11 @@ class _Listener(StreamingQueryListener):
             self._running.add(str(event.runId))
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        told = event.progress
-        flow = str(told.name or told.id).rpartition(".")[2]
-        lags = [lag for source in told.sources if (lag := lag_of(source)) is not None]
-        seconds = float(told.durationMs.get("triggerExecution", told.batchDuration)) / 1000
-        progress = FlowProgress(flow, told.batchId, told.numInputRows, seconds, sum(lags) if lags else None)
+        batch = event.progress
+        flow = str(batch.name or batch.id).rpartition(".")[2]
+        lags = [lag for source in batch.sources if (lag := lag_of(source)) is not None]
+        seconds = float(batch.durationMs.get("triggerExecution", batch.batchDuration)) / 1000
+        progress = FlowProgress(flow, batch.batchId, batch.numInputRows, seconds, sum(lags) if lags else None)
         with self._changed:
             self._outcome.rows[flow] = self._outcome.rows.get(flow, 0) + progress.rows
             self._outcome.batches[flow] = self._outcome.batches.get(flow, 0) + 1

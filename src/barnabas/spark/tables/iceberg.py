@@ -8,7 +8,6 @@ file beside the data. pyiceberg's own retries are off: a retry would put a state
 
 from __future__ import annotations
 
-import datetime
 import json
 import re
 import time
@@ -33,7 +32,7 @@ from barnabas.spark.tables.files import listed, open_place
 from barnabas.spark.tables.options import TableOptions
 from barnabas.spark.tables.parquet_writer import TaskName, discard_files, has_statistics, write_files
 from barnabas.spark.tables.partitioning import PartitionField
-from barnabas.spark.tables.readable import ALL_ROWS, CommitInfo, Rows
+from barnabas.spark.tables.readable import ALL_ROWS, CommitInfo, Rows, conditions_of
 from barnabas.spark.tables.schema import conform, for_format
 from barnabas.spark.tables.state import Range, TableState, dump_range, dump_state, load_range, load_state
 
@@ -350,28 +349,11 @@ def _reachable(table: IcebergTable) -> set[str]:
 
 def _filter(rows: Rows) -> Any:
     make: Any = expressions  # its classes take a column's name, which their types do not say
-    parts: list[Any] = []
-    if rows.topic is not None:
-        parts.append(make.EqualTo("topic", rows.topic))
-    if rows.partition is not None:
-        parts.append(make.EqualTo("partition", rows.partition))
-    if rows.start is not None:
-        parts.append(make.GreaterThanOrEqual("offset", rows.start))
-    if rows.end is not None:
-        parts.append(make.LessThan("offset", rows.end))
-    if rows.since_us is not None:
-        parts.append(make.GreaterThanOrEqual("timestamp", _moment(rows.since_us)))
-    if rows.until_us is not None:
-        parts.append(make.LessThan("timestamp", _moment(rows.until_us)))
+    kinds = {"==": make.EqualTo, ">=": make.GreaterThanOrEqual, "<": make.LessThan}
     found: Any = make.AlwaysTrue()
-    for part in parts:
-        found = make.And(found, part)
+    for column, operator, value in conditions_of(rows):
+        found = make.And(found, kinds[operator](column, value.isoformat() if column == "timestamp" else value))
     return found
-
-
-def _moment(microseconds: int) -> str:
-    epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-    return (epoch + datetime.timedelta(microseconds=microseconds)).isoformat()
 
 
 T = TypeVar("T")

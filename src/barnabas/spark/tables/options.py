@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from barnabas.spark import client_settings
-from barnabas.spark.client_settings import SparkOptionError, nearest
+from barnabas.spark.client_settings import GivenOptions, SparkOptionError, nearest
 from barnabas.spark.tables.partitioning import PartitionField, parse_fields
 from barnabas.spark.tables.state import Scope
 
@@ -46,9 +45,6 @@ NAMES = (
 )
 
 _OF_SPARK = ("checkpointlocation", "queryname", "outputmode")
-_SIZE = re.compile(r"(\d+)\s*(b|kb?|mb?|gb?)?")
-_DURATION = re.compile(r"(\d+)\s*(s|m|min|h|d)")
-_UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +88,7 @@ class TableOptions:
 
 def parse(options: Mapping[str, str]) -> TableOptions:
     """Raises SparkOptionError."""
-    given = _Given(options)
+    given = GivenOptions(options, NAMES, _OF_SPARK, (CATALOG, client_settings.PREFIX), _unknown)
     if (given.text("tableFormat") or "").lower() == PARQUET:
         raise SparkOptionError("tableFormat is 'parquet': Spark writes plain Parquet itself, with format('parquet')")
     form = given.choice("tableFormat", FORMATS)
@@ -107,17 +103,17 @@ def parse(options: Mapping[str, str]) -> TableOptions:
         table=given.text("table") or "",
         catalog=catalog,
         application_id=given.text("applicationId") or None,
-        batch_id=given.number("batchId", None),
+        batch_id=given.number("batchId", None, smallest=0),
         partition_by=_fields(given.text("partitionBy")),
         target_bytes=given.size("targetFileSize", DEFAULT_TARGET_BYTES),
         compression=given.choice("compression", COMPRESSIONS),
-        merge_schema=given.flag("mergeSchema", False) or False,
+        merge_schema=given.flag("mergeSchema", False),
         track_offsets=given.flag("trackOffsets", None),
-        fail_on_data_loss=given.flag("failOnDataLoss", True) is not False,
+        fail_on_data_loss=given.flag("failOnDataLoss", True),
         offset_scope=_offset_scope(given),
-        compact_every=given.number("compactEvery", DEFAULT_COMPACT_EVERY) or 0,
-        expire_after_s=given.duration_s("expireAfter", DEFAULT_EXPIRE_AFTER_S[form], MIN_EXPIRE_AFTER_S),
-        retain_snapshots=given.number("retainSnapshots", DEFAULT_RETAIN_SNAPSHOTS) or 1,
+        compact_every=given.number("compactEvery", DEFAULT_COMPACT_EVERY, smallest=0),
+        expire_after_s=_expire_after_s(given, form),
+        retain_snapshots=given.number("retainSnapshots", DEFAULT_RETAIN_SNAPSHOTS, smallest=0) or 1,
         kafka=kafka,
     )
 
@@ -126,7 +122,7 @@ def _with_prefix(options: Mapping[str, str], prefix: str) -> Iterator[tuple[str,
     return ((name, value) for name, value in options.items() if name.lower().startswith(prefix))
 
 
-def _check_place(form: str, given: _Given, catalog: Mapping[str, str]) -> None:
+def _check_place(form: str, given: GivenOptions, catalog: Mapping[str, str]) -> None:
     path, table = given.text("path"), given.text("table")
     if form != "iceberg":
         if table or catalog:
@@ -142,7 +138,7 @@ def _check_place(form: str, given: _Given, catalog: Mapping[str, str]) -> None:
         raise SparkOptionError("path is missing: the warehouse folder, or else catalog.uri and catalog.type")
 
 
-def _offset_scope(given: _Given) -> str:
+def _offset_scope(given: GivenOptions) -> str:
     found = given.choice("offsetScope", OFFSET_SCOPES)
     if found == "application" and not given.text("applicationId"):
         raise SparkOptionError("offsetScope is 'application': it needs an applicationId whose offsets are compared")
@@ -158,69 +154,17 @@ def _fields(text: str | None) -> tuple[PartitionField, ...] | None:
         raise SparkOptionError(f"partitionBy is {text!r}: {error}") from None
 
 
-class _Given:
-    """The options as they were given, by their proper names."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        by_lower = {name.lower(): name for name in NAMES}
-        self._values: dict[str, str] = {}
-        for name, value in options.items():
-            lower = name.lower()
-            if lower in by_lower:
-                self._values[by_lower[lower]] = str(value).strip()
-            elif not (lower in _OF_SPARK or lower.startswith((CATALOG, client_settings.PREFIX))):
-                raise SparkOptionError(_unknown(name))
-
-    def text(self, name: str) -> str | None:
-        return self._values.get(name)
-
-    def choice(self, name: str, choices: tuple[str, ...]) -> str:
-        """The first of them is the default."""
-        value = self._values.get(name, choices[0]).lower()
-        if value not in choices:
-            known = ", ".join(choice for choice in choices if choice)
-            raise SparkOptionError(f"{name} is {self._values[name]!r}: {known} are right")
-        return value
-
-    def flag(self, name: str, default: bool | None) -> bool | None:
-        value = self._values.get(name, "").lower()
-        if not value:
-            return default
-        if value not in ("true", "false"):
-            raise SparkOptionError(f"{name} is {value!r}: true or false is right")
-        return value == "true"
-
-    def number(self, name: str, default: int | None) -> int | None:
-        value = self._values.get(name)
-        if value is None:
-            return default
-        if not (value.isascii() and value.isdigit()):
-            raise SparkOptionError(f"{name} is {value!r}: a whole number is right")
-        return int(value)
-
-    def size(self, name: str, default: int) -> int:
-        value = self._values.get(name)
-        if value is None:
-            return default
-        found = _SIZE.fullmatch(value.lower())
-        if found is None or int(found[1]) == 0:
-            raise SparkOptionError(f"{name} is {value!r}: a size such as 64mb is right")
-        return int(found[1]) << {"b": 0, "k": 10, "m": 20, "g": 30}[(found[2] or "b")[0]]
-
-    def duration_s(self, name: str, default: float, least: float) -> float:
-        value = self._values.get(name)
-        if value is None:
-            return default
-        found = _DURATION.fullmatch(value.lower())
-        if found is None:
-            raise SparkOptionError(f"{name} is {value!r}: a time such as 12h or 7d is right")
-        seconds = int(found[1]) * _UNITS_S[found[2]]
-        if seconds < least:
-            raise SparkOptionError(f"{name} is {value!r}: it must be at least {least:.0f}s, so that readers can finish")
-        return seconds
+def _expire_after_s(given: GivenOptions, form: str) -> float:
+    seconds = given.duration_s("expireAfter", DEFAULT_EXPIRE_AFTER_S[form])
+    if seconds < MIN_EXPIRE_AFTER_S:
+        value, least = given.text("expireAfter"), MIN_EXPIRE_AFTER_S
+        raise SparkOptionError(
+            f"expireAfter is {value!r}: it must be at least {least:.0f}s, so that readers can finish"
+        )
+    return seconds
 
 
-def _unknown(name: str) -> str:
+def _unknown(name: str, _known: Iterable[str]) -> str:
     near = nearest(name, NAMES)
     known = f"known are {', '.join(NAMES)}, and {CATALOG}* and kafka.*"
     return f"{name} is no option of the table sink: " + (f"{near}?" if near else known)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from barnabas.model.ids import TopicPartition
 from barnabas.spark.tables.intervals import Interval
@@ -31,27 +33,27 @@ class Rows(NamedTuple):
 
 
 ALL_ROWS = Rows()
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def conditions_of(rows: Rows) -> list[tuple[str, str, Any]]:
+    """Column, operator and value; times as datetimes."""
+    since, until = (None if bound is None else _EPOCH + timedelta(microseconds=bound) for bound in rows[4:])
+    found = [
+        ("topic", "==", rows.topic),
+        ("partition", "==", rows.partition),
+        ("offset", ">=", rows.start),
+        ("offset", "<", rows.end),
+        ("timestamp", ">=", since),
+        ("timestamp", "<", until),
+    ]
+    return [each for each in found if each[2] is not None]
 
 
 def filter_of(rows: Rows) -> pc.Expression | None:
     """For pyarrow's datasets."""
-    parts: list[Any] = []
-    if rows.topic is not None:
-        parts.append(pc.field("topic") == rows.topic)
-    if rows.partition is not None:
-        parts.append(pc.field("partition") == rows.partition)
-    if rows.start is not None:
-        parts.append(pc.field("offset") >= rows.start)
-    if rows.end is not None:
-        parts.append(pc.field("offset") < rows.end)
-    for bound, is_start in ((rows.since_us, True), (rows.until_us, False)):
-        if bound is not None:
-            moment = pa.scalar(bound, pa.timestamp("us", tz="UTC"))
-            parts.append(pc.field("timestamp") >= moment if is_start else pc.field("timestamp") < moment)
-    found = None
-    for part in parts:
-        found = part if found is None else found & part
-    return found
+    found = conditions_of(rows)
+    return pq.filters_to_expression(found) if found else None
 
 
 class CommitInfo(NamedTuple):

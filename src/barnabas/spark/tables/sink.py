@@ -83,15 +83,15 @@ class Sink:
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], number: int | None) -> Outcome:
         """On the driver."""
-        told = [message for message in messages if isinstance(message, TaskMessage)]
-        files = tuple(file for message in told for file in message.files)
-        skipped = sum(message.skipped for message in told)
+        written = [message for message in messages if isinstance(message, TaskMessage)]
+        files = tuple(file for message in written for file in message.files)
+        skipped = sum(message.skipped for message in written)
         if not files:
             self._log_skipped(skipped)
             return Outcome(status="empty")
         batch = Batch(
-            writer=told[0].writer,
-            application=told[0].application,
+            writer=written[0].writer,
+            application=written[0].application,
             number=number,
             files=files,
             is_stream=self.streaming,
