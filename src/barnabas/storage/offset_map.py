@@ -17,7 +17,7 @@ from enum import IntEnum
 from hashlib import blake2b
 from mmap import mmap
 from types import ModuleType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, TypeAlias
 
 from barnabas.wire import walk
 from barnabas.wire.batch import HEADER_SIZE, Buffer, CorruptBatch, InvalidRecord, UnsupportedMagic, read_header
@@ -69,43 +69,6 @@ class Kept(NamedTuple):
     records: bytes
 
 
-class OffsetMap(Protocol):
-    def __len__(self) -> int: ...
-
-    def close(self) -> None:
-        """Gives the memory back."""
-
-    def index_chunk(self, buffer: bytes, start: int, min_offset: int) -> Indexed: ...
-
-    def filter_chunk(
-        self, buffer: bytes, start: int, specials: array[int], latest_offset: int, now_ms: int, out: bytearray
-    ) -> Filtered:
-        """Writes what is kept to ``out``, which is as long as the buffer at least."""
-
-    def index_records(self, payload: Buffer, count: int, base_offset: int, min_offset: int) -> bool:
-        """False where the map is full; some of the keys may have been taken in."""
-
-    def filter_records(
-        self,
-        payload: Buffer,
-        count: int,
-        base_offset: int,
-        base_timestamp: int,
-        *,
-        latest_offset: int,
-        keep_tombstones: bool,
-        shift: int = 0,
-    ) -> Kept:
-        """``shift`` is taken off every timestamp delta, for a base timestamp that becomes so much larger."""
-
-
-def new_map(capacity: int, secret: bytes) -> OffsetMap:
-    """For so many keys; ``secret`` are sixteen random bytes."""
-    if walk.NATIVE and _native is not None:
-        return NativeMap(_native, capacity, secret)
-    return PythonMap(capacity, secret)
-
-
 class NativeMap:
     __slots__ = ("_limit", "_native", "_secret", "_table", "_used")
 
@@ -121,6 +84,7 @@ class NativeMap:
         return self._used
 
     def close(self) -> None:
+        """Gives the memory back."""
         self._table.close()
 
     def index_chunk(self, buffer: bytes, start: int, min_offset: int) -> Indexed:
@@ -132,12 +96,14 @@ class NativeMap:
     def filter_chunk(
         self, buffer: bytes, start: int, specials: array[int], latest_offset: int, now_ms: int, out: bytearray
     ) -> Filtered:
+        """Writes what is kept to ``out``, which is as long as the buffer at least."""
         step, *rest = self._native.filter_chunk(
             self._table, self._secret, buffer, start, len(buffer), specials, latest_offset, now_ms, out
         )
         return Filtered(Step(step), *rest)
 
     def index_records(self, payload: Buffer, count: int, base_offset: int, min_offset: int) -> bool:
+        """False where the map is full; some of the keys may have been taken in."""
         step, self._used = self._native.index_records(
             self._table, self._secret, self._used, self._limit, payload, count, base_offset, min_offset
         )
@@ -156,6 +122,7 @@ class NativeMap:
         keep_tombstones: bool,
         shift: int = 0,
     ) -> Kept:
+        """``shift`` is taken off every timestamp delta, for a base timestamp that becomes so much larger."""
         asked = (base_offset, base_timestamp, latest_offset, keep_tombstones, shift)
         try:
             step, *found = self._native.filter_records(self._table, self._secret, payload, count, *asked)
@@ -307,3 +274,13 @@ def _append_shifted(out: bytearray, data: bytes, record: _Record, shift: int) ->
     moved += data[record.offset_at : record.end]
     append_varint(out, len(moved))
     out += moved
+
+
+OffsetMap: TypeAlias = NativeMap | PythonMap
+
+
+def new_map(capacity: int, secret: bytes) -> OffsetMap:
+    """For so many keys; ``secret`` are sixteen random bytes."""
+    if walk.NATIVE and _native is not None:
+        return NativeMap(_native, capacity, secret)
+    return PythonMap(capacity, secret)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import IntEnum
 from functools import lru_cache
 from types import ModuleType
-from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 import pyarrow as pa
 
@@ -23,6 +23,9 @@ from barnabas.wire.batch import BatchHeader, CorruptBatch, InvalidRecord, Unsupp
 from barnabas.wire.compression import DecompressionError
 from barnabas.wire.records import MAX_DECOMPRESSED_BYTES
 from barnabas.wire.walk import REASONS, Reason
+
+if TYPE_CHECKING:
+    from barnabas.client.arrow.fallback import Collector
 
 native_module: ModuleType | None
 try:
@@ -74,31 +77,6 @@ class Step(IntEnum):
     RECORD = 9
 
 
-class Collector(Protocol):
-    def walk(
-        self, buffer: memoryview, position: int, first: int, stop: int, next_offset: int, has_transactions: bool, /
-    ) -> tuple[int, int, int, int, int]:
-        """Takes plain batches in: (step, position, next offset, reason, index of the record)."""
-
-    def records(
-        self,
-        payload: bytes,
-        base_offset: int,
-        last_offset: int,
-        base_timestamp: int,
-        max_timestamp: int,
-        attributes: int,
-        count: int,
-        first: int,
-        stop: int,
-        /,
-    ) -> tuple[int, int, int]:
-        """Takes one decompressed batch in: (step, reason, index of the record)."""
-
-    def finish(self) -> tuple[int, Strings, Strings, Any, Any, Any, tuple[Any, ...] | None]:
-        """Rows, key, value, offset, timestamp, timestamp type, headers."""
-
-
 def use(native: bool) -> None:
     """Choose the code for this process. Asking for the native one where it was not built is an error."""
     global NATIVE  # noqa: PLW0603 - which code is in force is the module's one state
@@ -118,9 +96,9 @@ def _collector(headers: bool, max_bytes: int) -> Collector:
     if NATIVE and native_module is not None:
         made: Collector = native_module.Collector(headers, max_bytes)
         return made
-    from barnabas.client.arrow.fallback import Collector as Fallback  # noqa: PLC0415 - it imports this module
+    from barnabas.client.arrow import fallback  # noqa: PLC0415 - it imports this module
 
-    return Fallback(headers, max_bytes)
+    return fallback.Collector(headers, max_bytes)
 
 
 _HEADER_FIELDS = [pa.field("key", pa.string()), pa.field("value", pa.binary())]

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from enum import IntEnum
 from struct import Struct
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
 from barnabas.client.arrow import columns
 from barnabas.wire import batch as batches
 from barnabas.wire.compression import Codec, compress
+
+if TYPE_CHECKING:
+    from barnabas.client.arrow.fallback import Encoder
 
 DEFAULT_BATCH_BYTES = 1024 * 1024
 """Just below what a topic takes by default (max.message.bytes)."""
@@ -73,13 +76,6 @@ class EncodedBatch(NamedTuple):
         else:
             _PRODUCER.pack_into(self.data, _PRODUCER_AT, *producer)
             batches.restamp(self.data, 0, attributes=self.attributes)
-
-
-class _Encoder(Protocol):
-    def append(self, rows: Rows, now_ms: int) -> tuple[int, int, Sealed, int]:
-        """(refusal or 0, its row, batches that are full, bytes in those that are open)."""
-
-    def flush(self) -> Sealed: ...
 
 
 class BatchEncoder:
@@ -168,12 +164,12 @@ def _as(array: pa.Array, kind: pa.DataType) -> pa.Array:
     return array.cast(kind)
 
 
-def _new_encoder(partition_count: int, sticky: int, max_batch_bytes: int) -> _Encoder:
+def _new_encoder(partition_count: int, sticky: int, max_batch_bytes: int) -> _NativeEncoder | Encoder:
     if columns.NATIVE and columns.native_module is not None:
         return _NativeEncoder(columns.native_module.Encoder(partition_count, sticky, max_batch_bytes))
-    from barnabas.client.arrow.fallback import Encoder  # noqa: PLC0415 - it imports this module
+    from barnabas.client.arrow import fallback  # noqa: PLC0415 - it imports this module
 
-    return Encoder(partition_count, sticky, max_batch_bytes)
+    return fallback.Encoder(partition_count, sticky, max_batch_bytes)
 
 
 class _NativeEncoder:

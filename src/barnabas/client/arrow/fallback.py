@@ -44,6 +44,7 @@ class Collector:
     def walk(
         self, buffer: memoryview, position: int, _first: int, stop: int, next_offset: int, has_transactions: bool, /
     ) -> tuple[int, int, int, int, int]:
+        """Goes over the batches: (step, position, next offset, reason, index of the record)."""
         while True:
             found, size, why = read_batch(buffer, position, len(buffer), check_crc=False)
             if found is None:
@@ -75,6 +76,7 @@ class Collector:
         stop: int,
         /,
     ) -> tuple[int, int, int]:
+        """Takes one decompressed batch in: (step, reason, index of the record)."""
         size = len(payload) + (0 if attributes & batches.CODEC_MASK else batches.HEADER_SIZE)
         if self._rows and size > self._max_bytes - self._used_bytes:
             return Step.FULL, 0, -1
@@ -96,6 +98,7 @@ class Collector:
         return Step.TAKEN, 0, -1
 
     def finish(self) -> tuple[int, Strings, Strings, Any, Any, Any, tuple[Any, ...] | None]:
+        """Rows, key, value, offset, timestamp, timestamp type, headers."""
         kinds = (pa.binary(), pa.binary(), pa.int64(), pa.int64(), pa.int32())
         columns = list(zip(*self._rows, strict=True)) or [()] * len(kinds)
         arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
@@ -141,6 +144,7 @@ class Encoder:
         self._sealed: Sealed = []
 
     def append(self, rows: Rows, now_ms: int) -> tuple[int, int, Sealed, int]:
+        """(refusal or 0, its row, batches that are full, bytes in those that are open)."""
         times = None if rows.timestamp is None else rows.timestamp.cast(pa.int64())
         arrays = (rows.key, rows.value, times, rows.partition, rows.headers)
         lists: list[list[Any]] = [[None] * rows.row_count if array is None else array.to_pylist() for array in arrays]
