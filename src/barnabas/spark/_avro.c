@@ -11,10 +11,6 @@
 #include "_avro_encode.h"
 
 typedef struct {
-    PyTypeObject *memory_type;
-} state_t;
-
-typedef struct {
     PyObject_HEAD
     int is_busy;
     program_t program;
@@ -160,12 +156,9 @@ static PyObject *decode_views(codec_t *self, input_t *input, const Py_buffer *vi
         PyErr_SetString(PyExc_ValueError, "a column's memory is too short");
         return NULL;
     }
-    if (self->is_busy) {
-        PyErr_SetString(PyExc_RuntimeError, "another thread is at it");
+    if (begin(&self->is_busy) < 0)
         return NULL;
-    }
     int reason;
-    self->is_busy = 1;
     Py_BEGIN_ALLOW_THREADS
     reason = begin_columns(&self->program) < 0 ? NO_MEMORY : take_rows(&self->program, input);
     Py_END_ALLOW_THREADS
@@ -344,26 +337,7 @@ static int run_module(PyObject *module)
     state_t *state = PyModule_GetState(module);
     (void)choose_crc; /* of _bytes.h; nothing here has a checksum */
     state->memory_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &memory_spec, NULL);
-    PyObject *codec = state->memory_type == NULL ? NULL : PyType_FromModuleAndSpec(module, &codec_spec, NULL);
-    if (codec == NULL)
-        return -1;
-    int failed = PyModule_AddType(module, (PyTypeObject *)codec);
-    Py_DECREF(codec);
-    return failed;
-}
-
-static int visit_state(PyObject *module, visitproc visit, void *arg)
-{
-    state_t *state = PyModule_GetState(module);
-    Py_VISIT(state->memory_type);
-    return 0;
-}
-
-static int clear_state(PyObject *module)
-{
-    state_t *state = PyModule_GetState(module);
-    Py_CLEAR(state->memory_type);
-    return 0;
+    return state->memory_type == NULL ? -1 : add_type(module, &codec_spec);
 }
 
 static PyModuleDef_Slot module_slots[] = {

@@ -2,8 +2,7 @@
  *
  * A Collector takes batches in and gives its columns away at the end; an Encoder takes columns in and gives batches
  * away as they fill. No Python object is made for a record, and the GIL is free during a walk. What walks is in
- * _collect.h and _encode.h; this file is their Python side. The twins are column_twin.py and
- * encoding_twin.py.
+ * _collect.h and _encode.h; this file is their Python side. Without it, fallback.py does the work.
  */
 #ifndef Py_GIL_DISABLED
 #define Py_LIMITED_API 0x030B0000
@@ -25,21 +24,6 @@ typedef struct {
     int is_busy;
     columns_t columns;
 } collector_t;
-
-typedef struct {
-    PyTypeObject *memory_type;
-} state_t;
-
-/* The GIL is let go in the middle, so that a second thread must be kept out by other means. */
-static int begin(int *is_busy)
-{
-    if (*is_busy) {
-        PyErr_SetString(PyExc_RuntimeError, "another thread is at it");
-        return -1;
-    }
-    *is_busy = 1;
-    return 0;
-}
 
 static PyObject *collector_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
@@ -472,16 +456,6 @@ static PyMethodDef functions[] = {
 static PyType_Spec memory_spec = {"barnabas.client.arrow._columns.Memory", sizeof(memory_t), 0,
                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, memory_slots};
 
-static int add_type(PyObject *module, PyType_Spec *spec)
-{
-    PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
-    if (type == NULL)
-        return -1;
-    int failed = PyModule_AddType(module, (PyTypeObject *)type);
-    Py_DECREF(type);
-    return failed;
-}
-
 static int run_module(PyObject *module)
 {
     state_t *state = PyModule_GetState(module);
@@ -490,20 +464,6 @@ static int run_module(PyObject *module)
     if (state->memory_type == NULL)
         return -1;
     return add_type(module, &collector_spec) < 0 || add_type(module, &encoder_spec) < 0 ? -1 : 0;
-}
-
-static int visit_state(PyObject *module, visitproc visit, void *arg)
-{
-    state_t *state = PyModule_GetState(module);
-    Py_VISIT(state->memory_type);
-    return 0;
-}
-
-static int clear_state(PyObject *module)
-{
-    state_t *state = PyModule_GetState(module);
-    Py_CLEAR(state->memory_type);
-    return 0;
 }
 
 static PyModuleDef_Slot module_slots[] = {

@@ -124,4 +124,45 @@ static PyObject *memory_of(PyTypeObject *type, vector_t *vector)
     return (PyObject *)memory;
 }
 
+/* ---- a module whose types give memory away ---- */
+
+typedef struct {
+    PyTypeObject *memory_type;
+} state_t;
+
+static int add_type(PyObject *module, PyType_Spec *spec)
+{
+    PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
+    if (type == NULL)
+        return -1;
+    int failed = PyModule_AddType(module, (PyTypeObject *)type);
+    Py_DECREF(type);
+    return failed;
+}
+
+static int visit_state(PyObject *module, visitproc visit, void *arg)
+{
+    state_t *state = PyModule_GetState(module);
+    Py_VISIT(state->memory_type);
+    return 0;
+}
+
+static int clear_state(PyObject *module)
+{
+    state_t *state = PyModule_GetState(module);
+    Py_CLEAR(state->memory_type);
+    return 0;
+}
+
+/* The GIL is let go in the middle, so that a second thread must be kept out by other means. */
+static int begin(int *is_busy)
+{
+    if (*is_busy) {
+        PyErr_SetString(PyExc_RuntimeError, "another thread is at it");
+        return -1;
+    }
+    *is_busy = 1;
+    return 0;
+}
+
 #endif
