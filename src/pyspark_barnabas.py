@@ -52,7 +52,8 @@ class DefaultSource(DataSource):
         if TABLE_FORMAT in self.options:
             from barnabas.spark.tables.sink import writer as table_writer
 
-            return table_writer(self.options, schema, streaming=False, overwrite=overwrite)
+            made = table_writer(self.options, schema, streaming=False, overwrite=overwrite)
+            return cast("DataSourceWriter", made)
         from barnabas.spark.options import SparkOptionError
         from barnabas.spark.sink import writer
 
@@ -64,7 +65,8 @@ class DefaultSource(DataSource):
         if TABLE_FORMAT in self.options:
             from barnabas.spark.tables.sink import writer as table_writer
 
-            return table_writer(self.options, schema, streaming=True, overwrite=overwrite)
+            made = table_writer(self.options, schema, streaming=True, overwrite=overwrite)
+            return cast("DataSourceStreamWriter", made)
         from barnabas.spark.sink import writer
 
         return cast("DataSourceStreamWriter", writer(self.options, schema, streaming=True))

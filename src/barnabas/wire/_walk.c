@@ -271,18 +271,6 @@ static int run_index(const uint8_t *data, Py_ssize_t start, Py_ssize_t end, inde
     return reason;
 }
 
-static int run_scan(const uint8_t *data, Py_ssize_t *at, Py_ssize_t end, int check_crc, numbers_t *kept)
-{
-    batch_t batch;
-    int reason;
-    while ((reason = read_batch(data + *at, end - *at, check_crc, &batch)) == FOUND) {
-        if (keep_batch(kept, *at, &batch) < 0)
-            return -1;
-        *at += batch.size;
-    }
-    return reason;
-}
-
 /* ---- Python ---- */
 
 static PyObject *batch_tuple(const int64_t *fields)
@@ -351,36 +339,6 @@ static PyObject *py_walk(PyObject *module, PyObject *args)
     return Py_BuildValue("(iiLiLO)", reason, (int)summary.index, (long long)summary.max_timestamp,
                          (int)summary.offset_of_max, (long long)summary.min_timestamp,
                          summary.has_null_key ? Py_True : Py_False);
-}
-
-PyDoc_STRVAR(scan_doc, "scan(buffer, start, end, check_crc) -> (batches, stop, reason)");
-
-static PyObject *py_scan(PyObject *module, PyObject *args)
-{
-    Py_buffer view;
-    Py_ssize_t at, end;
-    int check_crc, reason;
-    numbers_t kept = {0};
-    PyObject *result = NULL;
-    (void)module;
-    if (!PyArg_ParseTuple(args, "y*nnp:scan", &view, &at, &end, &check_crc))
-        return NULL;
-    if (check_range(&view, at, end) == 0) {
-        if (end - at > RELEASE_GIL_BYTES) {
-            Py_BEGIN_ALLOW_THREADS
-            reason = run_scan(view.buf, &at, end, check_crc, &kept);
-            Py_END_ALLOW_THREADS
-        } else {
-            reason = run_scan(view.buf, &at, end, check_crc, &kept);
-        }
-        if (reason < 0)
-            PyErr_NoMemory();
-        else
-            result = Py_BuildValue("(Nni)", batch_list(&kept), at, reason);
-    }
-    free(kept.items);
-    PyBuffer_Release(&view);
-    return result;
 }
 
 PyDoc_STRVAR(index_scan_doc,
@@ -522,7 +480,6 @@ static PyObject *py_crc32c(PyObject *module, PyObject *args)
 
 static PyMethodDef methods[] = {
     {"walk", py_walk, METH_VARARGS, walk_doc},
-    {"scan", py_scan, METH_VARARGS, scan_doc},
     {"index_scan", py_index_scan, METH_VARARGS, index_scan_doc},
     {"inspect", py_inspect, METH_O, inspect_doc},
     {"crc32c", py_crc32c, METH_VARARGS, crc_doc},

@@ -5,10 +5,9 @@ Each walk exists twice: in ``_walk.c`` and here in Python. The native one serves
 
 - ``inspect`` tells in one look whether a produced batch is as nearly all are, and what an append needs to know of it.
 - ``check_records`` and ``check_payload`` ask of a produced batch what Kafka's LogValidator asks of its records.
-- ``scan`` lists the whole batches in a buffer.
 - ``index_scan`` is recovery: it goes over a segment chunk by chunk and hands back only what the caller must act on.
 
-A walk stops at the first thing wrong. Record walks raise InvalidRecord with the record's index; scans return the
+A walk stops at the first thing wrong. Record walks raise InvalidRecord with the record's index; a scan returns the
 position of the first byte that is not part of a whole, valid batch, and why.
 """
 
@@ -78,7 +77,7 @@ class Stop(IntEnum):
     """A negative base offset, offset delta or record count, or offsets beyond 63 bits."""
     CRC = 5
     OFFSET = 6
-    """index_scan only: the offsets go back, or above max_offset."""
+    """The offsets go back, or above max_offset."""
 
 
 class RecordsSummary(NamedTuple):
@@ -173,14 +172,6 @@ def _summary(buffer: Buffer, start: int, end: int, record_count: int, base_times
     if reason:
         raise InvalidRecord(REASONS[Reason(reason)], index)
     return RecordsSummary._make(found)
-
-
-def scan(
-    buffer: Buffer, position: int = 0, end: int | None = None, *, check_crc: bool = True
-) -> tuple[list[BatchFields], int, Stop]:
-    """The whole batches in ``buffer[position:end]``, where they stop, and why. Offsets are not compared."""
-    batches, stop, reason = _scan(buffer, position, len(buffer) if end is None else end, check_crc)
-    return batches, stop, Stop(reason)
 
 
 def index_scan(
@@ -360,18 +351,6 @@ def read_batch(view: memoryview, at: int, end: int, check_crc: bool) -> tuple[Ba
     )
 
 
-def _scan_python(buffer: Buffer, at: int, end: int, check_crc: bool) -> tuple[list[BatchFields], int, int]:
-    _check_range(buffer, at, end)
-    found: list[BatchFields] = []
-    with memoryview(buffer) as view:
-        while True:
-            batch, size, reason = read_batch(view, at, end, check_crc)
-            if batch is None:
-                return found, at, reason
-            found.append(batch)
-            at += size
-
-
 def _index_scan_python(
     buffer: Buffer,
     start: int,
@@ -425,7 +404,6 @@ def _check_range(buffer: Buffer, start: int, end: int) -> None:
 
 
 _walk: _Walk = _walk_python
-_scan: Callable[[Buffer, int, int, bool], tuple[list[BatchFields], int, int]] = _scan_python
 _index_scan: Callable[..., tuple[Any, ...]] = _index_scan_python
 inspect: Callable[[memoryview], Inspected | None] = _inspect_python
 """What is in a buffer that holds one produced batch about which nothing is in question: whole, its checksum right, its
@@ -435,13 +413,13 @@ needs a closer look, which may well find nothing wrong."""
 
 def use(native: bool) -> None:
     """Choose the twin for this process. Asking for the native one where it was not built is an error."""
-    global NATIVE, _walk, _scan, _index_scan, inspect  # noqa: PLW0603 - which twin is in force is the module's one state
+    global NATIVE, _walk, _index_scan, inspect  # noqa: PLW0603 - which twin is in force is the module's one state
     if not native:
-        _walk, _scan, _index_scan, inspect = _walk_python, _scan_python, _index_scan_python, _inspect_python
+        _walk, _index_scan, inspect = _walk_python, _index_scan_python, _inspect_python
     elif _native is None:
         raise RuntimeError("the native walks were not built")
     else:
-        _walk, _scan, _index_scan, inspect = _native.walk, _native.scan, _native.index_scan, _native.inspect
+        _walk, _index_scan, inspect = _native.walk, _native.index_scan, _native.inspect
     NATIVE = native
 
 

@@ -176,15 +176,17 @@ def segment(count: int = 6, **fields: Any) -> bytearray:
 def test_a_scan_lists_batches() -> None:
     data = segment(2, producer_id=9, producer_epoch=3, base_sequence=4, transactional=True)
     size = len(data) // 2
-    found, stop, reason = walk.scan(data)
-    assert [ScannedBatch._make(fields) for fields in found] == [
+    found = walk.index_scan(data, state=ScanState(0))
+    assert [ScannedBatch._make(fields) for fields in found.producers] == [
         ScannedBatch(0, 0, 1, 1001, 0, 9, 3, 4, 2, 0x10),
         ScannedBatch(size, 2, 3, 1011, 0, 9, 3, 4, 2, 0x10),
     ]
-    assert (stop, reason) == (len(data), Stop.END)
-    assert walk.scan(data, size)[0] == found[1:]
-    assert walk.scan(data, size, len(data) - 1) == ([], size, Stop.PARTIAL)
-    assert walk.scan(b"") == ([], 0, Stop.END)
+    assert (found.stop, found.reason) == (len(data), Stop.END)
+    rest = walk.index_scan(data, size, state=ScanState(0), file_position=size)
+    assert rest.producers == found.producers[1:]
+    cut = walk.index_scan(data, size, len(data) - 1, state=ScanState(0))
+    assert (cut.producers, cut.stop, cut.reason) == ([], size, Stop.PARTIAL)
+    assert walk.index_scan(b"", state=ScanState(0)).reason is Stop.END
 
 
 @pytest.mark.usefixtures("twin")
@@ -205,17 +207,16 @@ def test_a_scan_stops_at_what_is_wrong(position: int, value: bytes, reason: Stop
     data = segment(3)
     size = len(data) // 3
     data[size + position : size + position + len(value)] = value
-    found, stop, why = walk.scan(data)
-    assert (len(found), stop, why) == (1, size, reason)
+    found = walk.index_scan(data, state=ScanState(0))
+    assert (found.stop, found.reason) == (size, reason)
     if reason is Stop.CRC:
-        assert walk.scan(data, check_crc=False)[1:] == (len(data), Stop.END)
+        found = walk.index_scan(data, state=ScanState(0), check_crc=False)
+        assert (found.stop, found.reason) == (len(data), Stop.END)
 
 
 @pytest.mark.usefixtures("twin")
 def test_ranges_outside_the_buffer_are_refused() -> None:
     for start, end in ((-1, 5), (0, 11), (6, 5)):
-        with pytest.raises(ValueError, match="outside"):
-            walk.scan(bytes(10), start, end)
         with pytest.raises(ValueError, match="outside"):
             walk.index_scan(bytes(10), start, end, state=ScanState(0))
 
@@ -371,8 +372,6 @@ def test_twins_agree_on_scans(
     data = segment(count, producer_id=producer_id)
     if data:
         mutate(data, changes)
-    native, python = both(walk.scan, data, check_crc=check_crc)
-    assert native == python
     named = {"state": ScanState(0), "check_crc": check_crc, "index_interval_bytes": interval, "file_position": 77}
     native, python = both(walk.index_scan, data, **named)
     assert native == python
@@ -390,18 +389,18 @@ def test_both_native_checksums(data: bytes, offset: int) -> None:
 @needs_native
 def test_long_scans_let_other_threads_run() -> None:
     """The buffer is held meanwhile: a bytearray under a scan cannot be resized away."""
-    data = segment(1) * 20_000
+    data = segment(20_000)
     done = threading.Event()
     results: list[Any] = []
 
     def scan_again_and_again() -> None:
         while not done.is_set():
-            results.append(walk.scan(data)[1:])
+            results.append(walk.index_scan(data, state=ScanState(0))[1:3])
 
     thread = threading.Thread(target=scan_again_and_again)
     thread.start()
     for _ in range(20):
-        assert walk.scan(data)[1:] == (len(data), Stop.END)
+        assert walk.index_scan(data, state=ScanState(0))[1:3] == (len(data), Stop.END)
     done.set()
     thread.join()
     assert set(results) == {(len(data), Stop.END)}

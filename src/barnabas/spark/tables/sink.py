@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, overload
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -176,18 +175,6 @@ class StreamWriter(StreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         self.sink.abort(messages)
-
-
-@overload
-def writer(
-    options: Mapping[str, str], schema: StructType, *, streaming: Literal[True], overwrite: bool = False
-) -> DataSourceStreamWriter: ...
-
-
-@overload
-def writer(
-    options: Mapping[str, str], schema: StructType, *, streaming: Literal[False], overwrite: bool = False
-) -> DataSourceWriter: ...
 
 
 def writer(
