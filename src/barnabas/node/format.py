@@ -70,12 +70,24 @@ def check_empty(disk: Disk, roots: Sequence[str], reason: str) -> None:
 def check_formatted(disk: Disk, root: str, settings: BrokerSettings) -> None:
     """A node of a larger cluster does not format itself: it would begin a cluster of its own."""
     if disk.exists(f"{root}/{BOOTSTRAP_FILE}"):
+        _check_metadata_folder(disk, root, settings)
         return
     joins = settings.controller_quorum_bootstrap_servers or settings.controller_quorum_voters
     if joins or "controller" not in settings.process_roles:
         raise WrongFolder(
             f"{root} is not formatted, and a node that joins a cluster does not format it by itself. Run: barnabas "
             "storage format --cluster-id ID --config FILE"
+        )
+
+
+def _check_metadata_folder(disk: Disk, root: str, settings: BrokerSettings) -> None:
+    """A voter that begins anew under its old identity has forgotten its votes, and what it had acknowledged."""
+    directory = f"{root}/{METADATA_TOPIC}-0"
+    if settings.controller_quorum_bootstrap_servers and not disk.exists(directory):
+        raise WrongFolder(
+            f"{directory} is missing, though {root} is formatted: the node has lost its metadata log and its vote. Move "
+            f"{root} away, run barnabas storage format --no-initial-controllers, and where the node was a voter, remove "
+            "it from the voters and add it again"
         )
 
 
