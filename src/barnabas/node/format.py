@@ -21,6 +21,8 @@ from barnabas.wire.stored.metadata_control import FeatureLevelRecord
 from barnabas.wire.stored.metadata_topics import ConfigRecord
 
 BOOTSTRAP_FILE = "bootstrap.checkpoint"
+FRESH_FILES = frozenset({BOOTSTRAP_FILE, checkpoints.META_PROPERTIES, ".lock", "lost+found"})
+"""All that is in a folder that was formatted and not started on."""
 
 
 class WrongFolder(Exception):
@@ -81,14 +83,21 @@ def check_formatted(disk: Disk, root: str, settings: BrokerSettings) -> None:
 
 
 def _check_metadata_folder(disk: Disk, root: str, settings: BrokerSettings) -> None:
-    """A voter that begins anew under its old identity has forgotten its votes, and what it had acknowledged."""
+    """A voter that begins anew under its old identity has forgotten its votes, and what it had acknowledged.
+
+    Kafka's storage tool leaves no metadata folder in what it formats with --no-initial-controllers: nothing else is there.
+    """
     directory = f"{root}/{METADATA_TOPIC}-0"
-    if settings.controller_quorum_bootstrap_servers and not disk.exists(directory):
+    if disk.exists(directory) or not settings.controller_quorum_bootstrap_servers:
+        return
+    if not set(disk.list(root)) <= FRESH_FILES:
         raise WrongFolder(
-            f"{directory} is missing, though {root} is formatted: the node has lost its metadata log and its vote. Move "
-            f"{root} away, run barnabas storage format --no-initial-controllers, and where the node was a voter, remove "
-            "it from the voters and add it again"
+            f"{directory} is missing, though {root} is formatted and in use: the node has lost its metadata log and its "
+            f"vote. Move {root} away, run barnabas storage format with --no-initial-controllers, and where the node was "
+            "a voter, remove it from the voters and add it again"
         )
+    disk.make_directory(directory)
+    checkpoints.write_partition_metadata(disk, directory, METADATA_TOPIC_ID, sync=True)
 
 
 def check_undamaged(disk: Disk, root: str) -> None:
