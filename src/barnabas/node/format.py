@@ -85,15 +85,15 @@ def check_formatted(disk: Disk, root: str, settings: BrokerSettings) -> None:
 def _check_metadata_folder(disk: Disk, root: str, settings: BrokerSettings) -> None:
     """A voter that begins anew under its old identity has forgotten its votes, and what it had acknowledged.
 
-    Kafka's storage tool leaves no metadata folder in what it formats with --no-initial-controllers: nothing else is there.
+    Kafka's storage tool leaves no metadata folder where it formats with --no-initial-controllers.
     """
     directory = f"{root}/{METADATA_TOPIC}-0"
     if disk.exists(directory) or not settings.controller_quorum_bootstrap_servers:
         return
     if not set(disk.list(root)) <= FRESH_FILES:
         raise WrongFolder(
-            f"{directory} is missing, though {root} is formatted and in use: the node has lost its metadata log and its "
-            f"vote. Move {root} away, run barnabas storage format with --no-initial-controllers, and where the node was "
+            f"{directory} is missing, though {root} is formatted and in use: its metadata log and its vote are "
+            f"lost. Move {root} away, run barnabas storage format with --no-initial-controllers; where the node was "
             "a voter, remove it from the voters and add it again"
         )
     disk.make_directory(directory)
