@@ -6,13 +6,16 @@ README.md: the tables of APIs and of defaults that differ from Kafka's. docs/SET
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from barnabas.broker.apis import SERVED
+from barnabas.controller.apis import SERVED as SERVED_BY_CONTROLLERS
 from barnabas.model.broker_settings import BrokerSettings, topic_defaults
 from barnabas.model.kafka_settings import WITHOUT_EFFECT
 from barnabas.model.settings import LONG_MAX, Setting, described
 from barnabas.model.topic_settings import TopicSettings
+from barnabas.runtime.served_apis import ServedApi
 from barnabas.wire.catalogue import APIS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -20,8 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 COMING = {
     "the newer group protocol": (68, 69),
     "transactions": (24, 25, 26, 27, 28, 65, 66),
-    "security": (17, 29, 30, 31, 36, 38, 39, 40, 41, 50, 51),
-    "the cluster": (34, 43, 45, 46, 52, 53, 54, 56, 57, 58, 59, 62, 63, 64, 67, 70, 73, 80, 81, 82, 94),
+    "security": (17, 29, 30, 31, 36, 38, 39, 40, 41, 50, 51, 58),
     "quotas": (48, 49),
     "share groups": (76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92),
     "client telemetry and streams groups": (71, 72, 88, 89, 93),
@@ -30,13 +32,10 @@ COMING = {
 
 def api_table() -> str:
     lines = ["| API | versions |", "|---|---|"]
-    for api in SERVED:
-        note = f" (advertised from {api.lowest_advertised})" if api.lowest_advertised != api.min_version else ""
-        versions = (
-            str(api.max_version) if api.min_version == api.max_version else f"{api.min_version}–{api.max_version}"
-        )
-        lines.append(f"| {api.name} | {versions}{note} |")
-    served = {api.key for api in SERVED}
+    lines += [f"| {api.name} | {_versions(api)} |" for api in SERVED]
+    between = [f"{api.name} ({_versions(api)})" for api in SERVED_BY_CONTROLLERS if api.key not in _keys(SERVED)]
+    lines += ["", f"On the controller's listener also: {', '.join(between)}."]
+    served = _keys(SERVED) | _keys(SERVED_BY_CONTROLLERS)
     lines += ["", "Not handled, and not advertised:", "", "| comes with | APIs |", "|---|---|"]
     listed = set(served)
     for what, keys in COMING.items():
@@ -48,6 +47,16 @@ def api_table() -> str:
     if unlisted:
         raise SystemExit(f"tools/docs.py does not say when these come: {unlisted}")
     return "\n".join(lines)
+
+
+def _keys(apis: Iterable[ServedApi]) -> set[int]:
+    return {api.key for api in apis}
+
+
+def _versions(api: ServedApi) -> str:
+    note = f" (advertised from {api.lowest_advertised})" if api.lowest_advertised != api.min_version else ""
+    span = str(api.max_version) if api.min_version == api.max_version else f"{api.min_version}–{api.max_version}"
+    return f"{span}{note}"
 
 
 def differing_defaults() -> str:
