@@ -14,6 +14,7 @@ from tests.reliability.raw import wait_until
 from tests.unit.cli.command_line import run
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_one_broker_away_and_then_the_quorum() -> None:
     with EmbeddedCluster(brokers=3, settings={"min.insync.replicas": 2}) as cluster:
