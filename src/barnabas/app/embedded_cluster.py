@@ -14,6 +14,7 @@ from typing import Self
 from barnabas.app.link_proxy import CLIENT, LinkProxy
 from barnabas.app.local_cluster import START_TIMEOUT_S, LocalCluster
 from barnabas.client.wire import Client
+from barnabas.client.wire.connection import ConnectionSettings
 from barnabas.client.wire.errors import ClientError
 from barnabas.model.errors import ApiError, StartError
 from barnabas.model.ids import METADATA_TOPIC
@@ -27,6 +28,11 @@ from barnabas.wire.api.describe_quorum import (
 
 HOST = "127.0.0.1"
 LOOK_S = 0.05
+IMPATIENT = ConnectionSettings(connect_timeout_s=1.0, request_timeout_s=2.0)
+"""For questions that another broker answers as well: one that is paused does not answer at all."""
+
+Known = tuple[int, int]
+"""(epoch, leader) as a broker knows them."""
 
 
 class EmbeddedCluster:
@@ -189,41 +195,49 @@ class EmbeddedCluster:
     def leader_of(self, topic: str, partition: int = 0, timeout_s: float = 30.0) -> int:
         """The broker that leads a partition; waits for one that runs."""
 
-        def ask(client: Client) -> int:
-            info = client.load([topic])[topic].partitions.get(partition)
-            return -1 if info is None else info.leader
+        def ask(client: Client) -> Known:
+            info = client.load([topic])[topic].partitions[partition]
+            return info.leader_epoch, info.leader
 
         return self._ask(ask, f"{topic}-{partition} has no leader that runs", timeout_s)
 
     def controller(self, timeout_s: float = 30.0) -> int:
         """The node whose controller is active."""
 
-        def ask(client: Client) -> int:
+        def ask(client: Client) -> Known:
             wanted = DescribeQuorumRequestTopicData(METADATA_TOPIC, [DescribeQuorumRequestPartitionData(0)])
             reply = client.call(DescribeQuorumRequest([wanted]), DescribeQuorumResponse)
-            return reply.topics[0].partitions[0].leader_id
+            found = reply.topics[0].partitions[0]
+            return found.leader_epoch, found.leader_id
 
         return self._ask(ask, "no node that runs is the active controller", timeout_s)
 
-    def _ask(self, question: Callable[[Client], int], otherwise: str, timeout_s: float) -> int:
-        """Asks until the answer is a broker that runs."""
+    def _ask(self, question: Callable[[Client], Known], otherwise: str, timeout_s: float) -> int:
+        """Asks every broker, and believes the one with the highest epoch: one that is cut off knows an older one.
+
+        Again until that is a broker that runs.
+        """
         deadline_s = time.monotonic() + timeout_s
         while True:
-            node = -1
-            with (
-                contextlib.suppress(ClientError, ApiError, KeyError, IndexError),
-                Client(self._live_servers()) as client,
-            ):
-                node = question(client)
+            known = [answer for address in self._live_servers() if (answer := self._answer(question, address))]
+            _, node = max(known, default=(-1, -1))
             if node in self._running.nodes and self.is_running(node):
                 return node
             if time.monotonic() >= deadline_s:
                 raise TimeoutError(f"{otherwise} (last answer: {node})")
             time.sleep(LOOK_S)
 
-    def _live_servers(self) -> str:
-        running = [node.address for node_id, node in self._running.nodes.items() if self.is_running(node_id)]
-        return ",".join(running) or self.bootstrap_servers
+    @staticmethod
+    def _answer(question: Callable[[Client], Known], address: str) -> Known | None:
+        with (
+            contextlib.suppress(ClientError, ApiError, KeyError, IndexError),
+            Client(address, IMPATIENT, timeout_s=IMPATIENT.request_timeout_s) as client,
+        ):
+            return question(client)
+        return None
+
+    def _live_servers(self) -> list[str]:
+        return [node.address for node_id, node in self._running.nodes.items() if self.is_running(node_id)]
 
     @property
     def _running(self) -> LocalCluster:
