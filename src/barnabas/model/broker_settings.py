@@ -243,7 +243,10 @@ class BrokerSettings(Settings):
     )
     offsets_topic_num_partitions: int = setting(INT, 50, "Partitions of __consumer_offsets.", at_least(1))
     offsets_topic_replication_factor: int = setting(
-        SHORT, 1, "Replicas of __consumer_offsets.", at_least(1), kafka_default="3"
+        SHORT,
+        3,
+        "Replicas of __consumer_offsets. Unless this is set, no more than there are brokers when it is created.",
+        at_least(1),
     )
     offsets_topic_segment_bytes: int = setting(INT, 104857600, "segment.bytes of __consumer_offsets.", at_least(1))
     offsets_retention_minutes: int = setting(

@@ -23,7 +23,7 @@ LIBRDKAFKA, FRANZ_GO = ("librdkafka", "confluent-kafka"), "kgo"
 
 def handle(broker: Broker, exchange: Request, request: FindCoordinatorRequest) -> FindCoordinatorResponse | None:
     if request.key_type == GROUP and not broker.groups.is_ready:
-        creation = request_for([OFFSETS_TOPIC], broker.settings)
+        creation = request_for([OFFSETS_TOPIC], broker)
 
         def created(_: Any) -> None:
             broker.when_image(

@@ -153,7 +153,7 @@ def _create(broker: Broker, exchange: Request, request: MetadataRequest, names: 
             lambda: exchange.reply(_about(broker, exchange, request, failures)),
         )
 
-    broker.to_controller(request_for(names, broker.settings), created)
+    broker.to_controller(request_for(names, broker), created)
 
 
 def _visible(code: int) -> int:
