@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import statistics
 import threading
 import time
 from collections.abc import Callable
@@ -110,28 +109,20 @@ def creation(cluster: Cluster, partitions: int) -> float:
     return time.monotonic() - began
 
 
-def catching_up(cluster: Cluster, megabytes: int, say: Say) -> tuple[float, float]:
-    """(MB/s of a replica that comes back, share of its rate that a producer keeps meanwhile)."""
+def catching_up(cluster: Cluster, megabytes: int, say: Say) -> float:
+    """MB/s of a replica that was away, from the start of its process until it is in sync again."""
     admin = AdminClient({"bootstrap.servers": cluster.servers, "log_level": 0})
     _create(admin, "behind", 1)
     leader = admin.list_topics("behind", timeout=30).topics["behind"].partitions[0].leader
     follower = next(broker for broker in cluster.pids if broker != leader)
     cluster.kill_broker(follower)
-    count = megabytes * 1000
-    rdkafka.run(cluster, "produce", "behind", 1, count, 1000, 1_000_000, "none", "all")
-    alone = _rate(cluster)
+    rdkafka.run(cluster, "produce", "behind", 1, megabytes * 1000, 1000, 1_000_000, "none", "all")
     began = time.monotonic()
     cluster.start_broker(follower)
-    during: list[float] = []
-    while not _is_in_sync(admin, "behind"):
-        during.append(_rate(cluster))
+    _wait_in_sync(admin, "behind")
     seconds = time.monotonic() - began
     say(f"{cluster.name}: {megabytes} MB in {seconds:.1f} s")
-    return megabytes / seconds, statistics.median(during) / alone if during else 1.0
-
-
-def _rate(cluster: Cluster) -> float:
-    return rdkafka.run(cluster, "produce", "beside", PARTITIONS, 50_000, 1000, 65536, "none", "1").rate
+    return megabytes / seconds
 
 
 def _create(admin: AdminClient, topic: str, partitions: int) -> None:
