@@ -26,6 +26,7 @@ def test_one_broker_away_and_then_the_quorum() -> None:
         wait_until(lambda: states(servers) == ["under-replicated"], "the partition is under-replicated")
         wait_until(lambda: "orders-0" in str(ready(1, servers)["reasons"]), "broker 1 is not ready")
         cluster.kill(2)
+        wait_until(lambda: has_no_leader(servers), "the last controller has resigned")
         error = run("quorum", "status", "-b", servers, code=1).stderr
         assert "The metadata quorum has no leader" in error
         assert "no answer from 2 (" in error
@@ -34,6 +35,10 @@ def test_one_broker_away_and_then_the_quorum() -> None:
         cluster.restart(2)
         cluster.restart(3)
         wait_until(lambda: all(ready(node, servers)["is_ready"] for node in (1, 2, 3)), "all are ready again")
+
+
+def has_no_leader(servers: str) -> bool:
+    return CliRunner().invoke(main, ["quorum", "status", "-b", servers]).exit_code == 1
 
 
 def problems(servers: str, *, code: int) -> Any:
