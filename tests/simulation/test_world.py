@@ -37,6 +37,7 @@ def test_clients_see_nothing_wrong_whatever_happens_to_a_cluster(first: int) -> 
         (316, 1, 30),
         (17, 3, 60),  # the last voter could not be elected while its only voter waited for its own removal
         (1018, 5, 60),  # a node did not start because the disk of the active controller was full for a moment
+        (9073, 5, 60),  # a full disk while a fetched snapshot was installed
     ],
 )
 def test_seeds_that_have_found_something(seed: int, nodes: int, seconds: int) -> None:

@@ -480,7 +480,11 @@ class RaftDriver:
             self._step(events.SnapshotFailed(key))
             return
         self._log.list_snapshots()
-        if not self._log.begin_at(key):
+        try:
+            has_begun = self._log.begin_at(key)
+        except LogOffline:
+            return  # the log has told its folder, which ends the node; the next start begins from the snapshot
+        if not has_begun:
             self._step(events.SnapshotFailed(key))  # the log has caught up meanwhile
             return
         self._log.bytes_since_snapshot = 0
