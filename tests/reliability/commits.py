@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from barnabas.client.wire import Client, admin
 from barnabas.client.wire.connection import Connection, Sent
-from barnabas.client.wire.groups import find_coordinator
+from barnabas.client.wire.coordinators import CoordinatorKind, find_coordinator
 from barnabas.model.ids import OFFSETS_TOPIC
 from barnabas.runtime.group_coordinator import partition_of
 from barnabas.wire.api.offset_commit import (
@@ -74,7 +74,7 @@ def _commit(broker: BrokerProcess, folder: Path, count: int, groups: int, partit
     peak = 0
     with Client(broker.bootstrap_servers) as client:
         admin.create_topic(client, TOPIC, partitions=partitions)
-        connection = client.node(find_coordinator(client, "any"))
+        connection = client.node(find_coordinator(client, CoordinatorKind.GROUP, "any"))
         waiting: deque[Sent] = deque()
         for number in range(count):
             waiting.append(connection.send(_request(number, groups, partitions), version=COMMIT_VERSION))
@@ -106,7 +106,7 @@ def _last_of(count: int, groups: int, group: int) -> int:
 
 def _check(broker: BrokerProcess, last: dict[int, int], partitions: int) -> None:
     with Client(broker.bootstrap_servers) as client:
-        connection = client.node(find_coordinator(client, "any"))
+        connection = client.node(find_coordinator(client, CoordinatorKind.GROUP, "any"))
         for group, number in last.items():
             wanted = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(f"group-{group}", topics=None)])
             (found,) = connection.request(wanted, OffsetFetchResponse, version=FETCH_VERSION).groups

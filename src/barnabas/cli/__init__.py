@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "produce": ("produce", "produce", "Send lines as messages."),
     "consume": ("consume", "consume", "Print messages."),
     "group": ("group", "group", "List, describe, reset and delete consumer groups."),
+    "transaction": ("transaction", "transaction", "List, describe and abort transactions; find hanging ones."),
     "cluster": ("cluster", "cluster", "Run a cluster on this machine, and try faults on it."),
     "broker": ("broker", "broker", "List brokers, their load and counters; drain and remove them."),
     "partition": ("partition", "partition", "Move replicas, elect leaders, balance a cluster."),

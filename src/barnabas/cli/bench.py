@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from barnabas.cli.bench_tools import Pace, Progress, Samples, Until, bench_topic, end_if_interrupted, report
+from barnabas.cli.bench_transactions import transactions
 from barnabas.cli.interrupts import Interrupt
 from barnabas.cli.options import bootstrap_option, json_option
 from barnabas.cli.suggestions import CommandGroup
@@ -38,6 +39,7 @@ Examples:
   barnabas bench produce --messages 1000000 --size 100
   barnabas bench consume --messages 1000000
   barnabas bench latency --rate 2000 --duration 10
+  barnabas bench transactions --messages 100 --partitions 8
 """,
 )
 def bench() -> None:
@@ -45,6 +47,9 @@ def bench() -> None:
 
     A topic of its own is made for each run and taken away again; --topic uses one that exists, --keep leaves it.
     """
+
+
+bench.add_command(transactions)
 
 
 def _shared_options(command: F) -> F:

@@ -10,6 +10,8 @@ import click
 from barnabas.app.program import program
 from barnabas.cli.options import bootstrap_option, time_option
 
+ISOLATION_LEVELS = ("read-uncommitted", "read-committed")
+
 
 def _check_offset(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
     if value not in ("earliest", "latest") and not re.fullmatch(r"-?\d{1,18}", value):
@@ -27,6 +29,12 @@ Examples:
   barnabas consume hello --from-time -1h --json
   barnabas consume hello --offset latest --follow
   barnabas consume hello --group billing --follow
+  barnabas consume hello --group billing --transactional-id billing-1 --isolation read-committed
+
+With --transactional-id, the offsets of up to 500 messages go into a transaction, then the messages are printed,
+then the transaction is committed. A member that was fenced or has lost its partitions prints nothing, and where output
+fails, nothing is committed. Only a crash between printing and the commit makes the next run print those messages again;
+none is skipped.
 """
 )
 @click.argument("topic")
@@ -46,7 +54,15 @@ Examples:
 @click.option("--format", "style", type=click.Choice(["value", "full", "json"]), default="value", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json: an object a line.")
 @click.option("--group", "-g", help="Read as a member of this group, and commit what was printed.")
-@click.option("--read-committed", is_flag=True, help="Leave out what transactions have not committed.")
+@click.option(
+    "--isolation",
+    type=click.Choice(ISOLATION_LEVELS),
+    default=ISOLATION_LEVELS[0],
+    show_default=True,
+    help="read-committed: leave out what transactions have not committed.",
+)
+@click.option("--read-committed", is_flag=True, help="The same as --isolation read-committed.")
+@click.option("--transactional-id", metavar="ID", help="With --group: commit offsets in transactions.")
 @bootstrap_option
 def consume(topic: str, style: str, as_json: bool, group: str | None, bootstrap: str, **options: Any) -> None:
     """Print the messages of a topic, by partition and offset. Stops at the end, unless it follows.
@@ -55,6 +71,9 @@ def consume(topic: str, style: str, as_json: bool, group: str | None, bootstrap:
     """
     if options["from_time"] is not None and options["offset"] != "earliest":
         raise click.UsageError("--offset and --from-time exclude each other.")
+    if options["transactional_id"] is not None and group is None:
+        raise click.UsageError("--transactional-id goes with --group.")
+    options["read_committed"] = options["read_committed"] or options["isolation"] == "read-committed"
     style = "json" if as_json else style
     if group is not None:
         _consume_in_group(topic, group, style, bootstrap, options)

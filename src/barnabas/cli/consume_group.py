@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 import click
 
+from barnabas.cli.consume_commits import Commits, PlainCommits, TransactionalCommits
 from barnabas.cli.interrupts import Deferred
 from barnabas.cli.message_format import Format, style_of
 from barnabas.cli.suggestions import naming_topics
@@ -17,7 +17,6 @@ from barnabas.model.ids import TopicPartition
 from barnabas.wire.records import Record
 
 AT_ONCE = 500
-COMMIT_EVERY_S = 1.0
 POLL_S = 0.2
 
 
@@ -42,7 +41,8 @@ def consume(topic: str, group: str, style: str, bootstrap: str, options: dict[st
         }
     )
     try:
-        _Reading(reader, topic, options).run(style_of(style), out)
+        commits = _commits(reader, bootstrap, options)
+        _Reading(reader, topic, options, commits).run(style_of(style), out)
     except KafkaException as error:
         raise click.ClickException(f"{error.args[0].str()}.") from error
     except KeyboardInterrupt:
@@ -51,17 +51,22 @@ def consume(topic: str, group: str, style: str, bootstrap: str, options: dict[st
         reader.close()
 
 
+def _commits(reader: Any, bootstrap: str, options: dict[str, Any]) -> Commits:
+    if options["transactional_id"] is None:
+        return PlainCommits(reader)
+    return TransactionalCommits(reader, bootstrap, options["transactional_id"])
+
+
 class _Reading:
     """Ends where every partition that it was given has been read to its end, unless it follows."""
 
-    def __init__(self, reader: Any, topic: str, options: dict[str, Any]) -> None:
+    def __init__(self, reader: Any, topic: str, options: dict[str, Any], commits: Commits) -> None:
         self._reader = reader
+        self._commits = commits
         self._follow = options["follow"]
         self._left = options["max_messages"]
         self._owned: set[int] | None = None
         self._ended: set[int] = set()
-        self._uncommitted = False
-        self._commit_at = time.monotonic() + COMMIT_EVERY_S
         reader.subscribe([topic], on_assign=self._assigned, on_revoke=self._revoked)
 
     def _assigned(self, _reader: Any, partitions: list[Any]) -> None:
@@ -69,28 +74,28 @@ class _Reading:
         self._ended.clear()
 
     def _revoked(self, _reader: Any, _partitions: list[Any]) -> None:
-        self._commit()
+        self._commits.commit()
         self._owned = None
 
     def run(self, show: Format, out: BinaryIO) -> None:
         for messages in self._rounds():
-            out.write(b"".join([show(*_record(message)) for message in messages]))
-            if messages:
+
+            def write(found: list[Any] = messages) -> None:
+                out.write(b"".join([show(*_record(message)) for message in found]))
                 out.flush()  # before it is committed: what is committed has been seen
-                self._uncommitted = True
-            if time.monotonic() >= self._commit_at:
-                self._commit()
-        self._commit()
+
+            if not self._commits.commit_after(messages, write):
+                self._ended -= {message.partition() for message in messages}
+            elif self._left is not None:
+                self._left -= len(messages)
+        self._commits.commit()
 
     def _rounds(self) -> Iterator[list[Any]]:
         while self._left is None or self._left > 0:
             most = AT_ONCE if self._left is None else min(AT_ONCE, self._left)
             with Deferred():
                 messages = self._reader.consume(most, POLL_S)
-            found = [message for message in messages if self._is_message(message)]
-            if self._left is not None:
-                self._left -= len(found)
-            yield found
+            yield [message for message in messages if self._is_message(message)]
             if not self._follow and self._owned is not None and self._owned <= self._ended:
                 return
 
@@ -106,12 +111,6 @@ class _Reading:
         elif error.fatal() or not error.retriable():
             raise KafkaException(error)
         return False
-
-    def _commit(self) -> None:
-        self._commit_at = time.monotonic() + COMMIT_EVERY_S
-        if self._uncommitted:
-            self._uncommitted = False
-            self._reader.commit(asynchronous=False)
 
 
 def _record(message: Any) -> tuple[TopicPartition, Record]:

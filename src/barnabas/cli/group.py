@@ -10,7 +10,7 @@ import click
 
 from barnabas.app.program import program
 from barnabas.cli.options import bootstrap_option, json_option, time_option
-from barnabas.cli.output import print_json, print_table, time_text
+from barnabas.cli.output import age_text, print_json, print_table, time_text
 from barnabas.cli.suggestions import CommandGroup, did_you_mean, naming_topics
 from barnabas.client.wire import BrokerError, Client, admin, groups
 from barnabas.client.wire.data import FetchLimits, fetch
@@ -319,19 +319,6 @@ def _print_group(item: dict[str, Any]) -> None:
             for each in item["rebalances"]
         ]
         print_table(["rebalance", "generation", "members", "cause"], rows)
-
-
-def age_text(seconds: float | None) -> str | None:
-    """3725 is ``1h 2m``."""
-    if seconds is None:
-        return None
-    if seconds < 60:
-        return f"{seconds:.1f}s" if 0 < seconds < 10 else f"{seconds:.0f}s"
-    minutes = int(seconds // 60)
-    if minutes < 60:
-        return f"{minutes}m {int(seconds % 60)}s"
-    hours = minutes // 60
-    return f"{hours}h {minutes % 60}m" if hours < 48 else f"{hours // 24}d {hours % 24}h"
 
 
 def _why_not(client: Client, name: str, error: BrokerError) -> str:

@@ -10,11 +10,14 @@ from typing import Any, TypeVar
 
 import click
 
+from barnabas.model.ids import TopicPartition
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)?")
 _AGO = re.compile(r"-(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 
 
@@ -84,6 +87,27 @@ def time_option(_ctx: click.Context, _param: click.Parameter, value: str | None)
         return parse_time(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
+
+
+def duration_option(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
+    """Milliseconds from ``500ms``, ``90s``, ``5m``, ``1h``; a bare number is seconds."""
+    if value is None:
+        return None
+    found = _DURATION.fullmatch(value.strip())
+    if found is None:
+        raise click.BadParameter(f"{value!r} is no duration like 500ms, 90s, 5m or 1h")
+    return int(float(found[1]) * _UNITS_MS[found[2] or "s"])
+
+
+def partition_option(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) -> list[TopicPartition]:
+    """``TOPIC:N``, repeated."""
+    places = []
+    for text in values:
+        topic, colon, number = text.rpartition(":")
+        if not (colon and topic and number.isascii() and number.isdigit()):
+            raise click.BadParameter(f"{text!r} is not TOPIC:N")
+        places.append(TopicPartition(topic, int(number)))
+    return list(dict.fromkeys(places))
 
 
 def throttle_option(command: F) -> F:

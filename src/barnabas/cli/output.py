@@ -132,6 +132,19 @@ def time_text(timestamp_ms: int) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def age_text(seconds: float | None) -> str | None:
+    """3725 is ``1h 2m``."""
+    if seconds is None:
+        return None
+    if seconds < 60:
+        return f"{seconds:.1f}s" if 0 < seconds < 10 else f"{seconds:.0f}s"
+    minutes = int(seconds // 60)
+    if minutes < 60:
+        return f"{minutes}m {int(seconds % 60)}s"
+    hours = minutes // 60
+    return f"{hours}h {minutes % 60}m" if hours < 48 else f"{hours // 24}d {hours % 24}h"
+
+
 def safe_text(data: bytes | None) -> str:
     """Text as it is; what would move the cursor, ring the bell or is no text at all as ``\\x1b``. ``null`` for None."""
     if data is None:

@@ -14,10 +14,14 @@ import click
 from barnabas.cli.interrupts import Deferred, Interrupt
 from barnabas.cli.options import bootstrap_option, json_option, parse_pair_list, time_option
 from barnabas.cli.output import print_json
+from barnabas.cli.produce_transactions import Transactions, check_options, reason_of
 from barnabas.cli.suggestions import naming_topics
+from barnabas.cli.transactional_producer import TransactionalProducer
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 LINGER_MS = 5
+TRANSACTION_TIMEOUT_S = 60.0
+"""As in Kafka's producer."""
 POLL_EVERY = 100
 """Messages between two looks at what was delivered; the first failure ends the run."""
 POLL_EVERY_S = 0.2
@@ -62,6 +66,9 @@ class Tally:
         partition = message.partition()
         self.partitions[partition] = self.partitions.get(partition, 0) + 1
 
+    def reason(self) -> str:
+        return max(self.errors, key=lambda text: self.errors[text]) if self.errors else "no answer in time"
+
 
 @click.command(
     epilog="""
@@ -71,6 +78,11 @@ Examples:
   printf 'k1:one\\nk2:two\\n' | barnabas produce hello --key-separator :
   barnabas produce hello --file events.log --codec zstd --header source=web
   barnabas consume hello --json | barnabas produce copy --json-input
+  barnabas produce hello --file events.log --transactional-id loader-1
+
+With --transactional-id, all messages of the run are one transaction: consumers with read_committed see all of them when
+it ends, or none after an error or Ctrl-C. --transaction-messages N commits after every N. A second run with the same id
+fences the first.
 """
 )
 @click.argument("topic")
@@ -87,6 +99,14 @@ Examples:
 @click.option("--json-input", is_flag=True, help="Lines are objects with key, value, headers, timestamp.")
 @click.option("--keep-partitions", is_flag=True, help="With --json-input: to the partition that the line names.")
 @click.option("--timeout", type=click.FloatRange(0.1), default=30.0, show_default=True, help="Seconds for delivery.")
+@click.option("--transactional-id", metavar="ID", help="Send in a transaction.")
+@click.option("--transaction-messages", type=click.IntRange(1), metavar="N", help="So many in each; all without.")
+@click.option(
+    "--transaction-timeout",
+    type=click.FloatRange(1),
+    metavar="SECONDS",
+    help="The coordinator aborts then; 60 without.",
+)
 @bootstrap_option
 @json_option
 def produce(topic: str, texts: tuple[str, ...], source: BinaryIO | None, as_json: bool, **options: Any) -> None:
@@ -94,24 +114,62 @@ def produce(topic: str, texts: tuple[str, ...], source: BinaryIO | None, as_json
 
     With --json-input a line is what consume --json prints; bytes that are no text are in value_base64 and key_base64.
     """
+    check_options(options)
     shape = _shape(options)
-    lines = [text.encode() for text in texts] if texts else _read(source)
+    lines = _parse([text.encode() for text in texts] if texts else _read(source), shape)
+    if options["transactional_id"] is None:
+        _produce(topic, lines, options, as_json)
+    else:
+        _produce_in_transactions(topic, lines, options, as_json)
+
+
+def _produce(topic: str, lines: Iterator[Line], options: dict[str, Any], as_json: bool) -> None:
     tally = Tally()
     started = time.monotonic()
     interrupted = False
     producer = _producer(topic, options)
     try:
-        _send_all(producer, topic, _parse(lines, shape), tally)
+        _send_all(producer, topic, lines, tally)
     except KeyboardInterrupt:
         interrupted = True
     finally:
         left = _flush(producer, options["timeout"])
     _summarize(topic, tally, left, time.monotonic() - started, as_json)
     if tally.failed or left:
-        reason = max(tally.errors, key=lambda text: tally.errors[text]) if tally.errors else "no answer in time"
-        raise click.ClickException(f"{tally.failed + left} messages were not delivered: {reason}.")
+        raise click.ClickException(f"{tally.failed + left} messages were not delivered: {tally.reason()}.")
     if interrupted:
         raise click.exceptions.Exit(130)
+
+
+def _produce_in_transactions(topic: str, lines: Iterator[Line], options: dict[str, Any], as_json: bool) -> None:
+    from confluent_kafka import KafkaException  # noqa: PLC0415 - slow to import
+
+    tally = Tally()
+    started = time.monotonic()
+    producer = _transactional_producer(topic, options)
+    transactions = Transactions(producer, options["transaction_messages"])
+    problem: str | None = None
+    interrupted = False
+    try:
+        producer.init()
+        _send_all(producer.inner, topic, transactions.grouped(lines), tally)
+        if tally.failed:
+            problem = f"{tally.failed} messages were not delivered: {tally.reason()}."
+        else:
+            transactions.commit()
+    except KeyboardInterrupt:
+        interrupted, problem = True, "Interrupted."
+    except click.ClickException as error:
+        problem = error.message
+    except KafkaException as error:
+        problem = f"The transaction failed: {reason_of(error)}."
+    outcome = transactions.abort() if problem else ""
+    _summarize(topic, tally, 0, time.monotonic() - started, as_json, transactions)
+    if interrupted:
+        click.echo(f"{problem} {outcome}", err=True)
+        raise click.exceptions.Exit(130)
+    if problem:
+        raise click.ClickException(f"{problem} {outcome}")
 
 
 def _shape(options: dict[str, Any]) -> Shape:
@@ -190,27 +248,42 @@ def _json_headers(headers: Any) -> list[tuple[str, bytes | None]]:
 
 
 def _producer(topic: str, options: dict[str, Any]) -> Any:
-    """librdkafka waits minutes for a broker that is not there, so that one is asked for the topic first."""
     from confluent_kafka import Producer  # noqa: PLC0415 - slow to import
 
-    from barnabas.client.wire import Client  # noqa: PLC0415
+    _check_topic(topic, options)
+    settings = {"message.timeout.ms": int(options["timeout"] * 1000), "log_level": 0}
+    return Producer({**_settings(options), **settings})
+
+
+def _transactional_producer(topic: str, options: dict[str, Any]) -> TransactionalProducer:
+    _check_topic(topic, options)
+    return TransactionalProducer(
+        _settings(options),
+        options["transactional_id"],
+        timeout_s=options["timeout"],
+        transaction_s=options["transaction_timeout"] or TRANSACTION_TIMEOUT_S,
+    )
+
+
+def _check_topic(topic: str, options: dict[str, Any]) -> None:
+    """librdkafka waits minutes for a broker that is not there, so that one is asked for the topic first."""
+    from barnabas.client.wire import Client  # noqa: PLC0415 - keeps --help fast
 
     with Client(options["bootstrap"]) as client, naming_topics(client, topic):
         known = client.topic(topic, auto_create=True)
         if options["partition"] is not None and options["partition"] not in known.partitions:
             raise click.ClickException(f"Topic {topic} has no partition {options['partition']}.")
-    return Producer(
-        {
-            "bootstrap.servers": options["bootstrap"],
-            "client.id": "barnabas",
-            "acks": options["acks"],
-            "compression.type": options["codec"],
-            "linger.ms": LINGER_MS,
-            "message.timeout.ms": int(options["timeout"] * 1000),
-            "partitioner": "murmur2_random",  # as Kafka's own client does it: a key goes where others put it
-            "log_level": 0,
-        }
-    )
+
+
+def _settings(options: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": options["bootstrap"],
+        "client.id": "barnabas",
+        "acks": options["acks"],
+        "compression.type": options["codec"],
+        "linger.ms": LINGER_MS,
+        "partitioner": "murmur2_random",  # as Kafka's own client does it: a key goes where others put it
+    }
 
 
 def _send_all(producer: Any, topic: str, lines: Iterable[Line], tally: Tally) -> None:
@@ -228,7 +301,7 @@ def _send_all(producer: Any, topic: str, lines: Iterable[Line], tally: Tally) ->
             except BufferError:
                 _poll(producer, 0.1)
             except Exception as error:
-                raise click.ClickException(f"Message {count} was refused: {_reason(error)}.") from error
+                raise click.ClickException(f"Message {count} was refused: {reason_of(error)}.") from error
         if count % POLL_EVERY == 0 or time.monotonic() - looked > POLL_EVERY_S:
             _poll(producer, 0)
             looked = time.monotonic()
@@ -250,19 +323,18 @@ def _flush(producer: Any, seconds: float) -> int:
     return left
 
 
-def _reason(error: Exception) -> str:
-    inner = error.args[0] if error.args else error
-    return inner.str() if hasattr(inner, "str") else str(inner)
-
-
-def _summarize(topic: str, tally: Tally, left: int, seconds: float, as_json: bool) -> None:
+def _summarize(
+    topic: str, tally: Tally, left: int, seconds: float, as_json: bool, transactions: Transactions | None = None
+) -> None:
     rate = tally.delivered / seconds if seconds > 0 else 0.0
     if as_json:
         shown = {"topic": topic, "delivered": tally.delivered, "failed": tally.failed + left}
+        shown |= transactions.as_json() if transactions else {}
         partitions = {str(key): count for key, count in sorted(tally.partitions.items())}
         print_json({**shown, "partitions": partitions, "seconds": round(seconds, 6), "rate": round(rate, 1)})
         return
     several = "" if tally.delivered == 1 else "s"
     where = f", partition {next(iter(tally.partitions))}" if len(tally.partitions) == 1 else ""
     summary = f"Sent {tally.delivered} message{several} to {topic}{where} in {seconds:.2f} s ({rate:,.0f}/s)"
+    summary += transactions.summary() if transactions else ""
     click.echo(summary + (f"; {tally.failed + left} failed" if tally.failed or left else ""), err=True)

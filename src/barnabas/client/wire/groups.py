@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
-from barnabas.client.wire.client import RETRIED, Client
-from barnabas.client.wire.errors import BrokerError, BrokerUnavailable, error_code
+from barnabas.client.wire.client import Client
+from barnabas.client.wire.coordinators import CoordinatorKind, ask_coordinator
+from barnabas.client.wire.errors import BrokerError
 from barnabas.model.ids import TopicPartition
 from barnabas.wire import codec
 from barnabas.wire.api import delete_groups as delete_api
 from barnabas.wire.api import describe_groups as describe_api
-from barnabas.wire.api import find_coordinator as coordinator_api
 from barnabas.wire.api import list_groups as list_api
 from barnabas.wire.api import offset_commit as commit_api
 from barnabas.wire.api import offset_fetch as fetch_api
@@ -56,21 +56,6 @@ class Committed(NamedTuple):
     offset: int
     leader_epoch: int
     metadata: str
-
-
-def find_coordinator(client: Client, group_id: str) -> int:
-    """The node that looks after the group. Raises BrokerError."""
-    request = coordinator_api.FindCoordinatorRequest(key=group_id, key_type=0, coordinator_keys=[group_id])
-    reply = client.call(request, coordinator_api.FindCoordinatorResponse, codes=lambda reply: [_found(reply)[0]])
-    code, node_id, message = _found(reply)
-    if code:
-        raise BrokerError(code, f"group {group_id}", message)
-    return node_id
-
-
-def _found(reply: coordinator_api.FindCoordinatorResponse) -> tuple[int, int, str | None]:
-    only = reply.coordinators[0] if reply.coordinators else reply
-    return only.error_code, only.node_id, only.error_message
 
 
 def list_groups(client: Client) -> list[list_api.ListedGroup]:
@@ -195,19 +180,6 @@ def delete_group(client: Client, group_id: str) -> None:
 def _ask(
     client: Client, group_id: str, request: Message, answer: type[R], codes: Callable[[R], Iterable[int]]
 ) -> tuple[R, int]:
-    """The coordinator's reply and its node id; finds the coordinator again if it has moved."""
-    retry = client.retry()
-    while True:
-        node_id = find_coordinator(client, group_id)
-        try:
-            connection = client.node(node_id)
-            version = connection.version_for(type(request))
-            if isinstance(request, (commit_api.OffsetCommitRequest, fetch_api.OffsetFetchRequest)):
-                version = min(version, LAST_VERSION_BY_NAME)
-            reply = connection.request(request, answer, version=version)
-        except BrokerUnavailable:
-            if not retry.again():
-                raise
-            continue
-        if all(error_code(code) not in RETRIED for code in codes(reply)) or not retry.again():
-            return reply, node_id
+    by_name = isinstance(request, (commit_api.OffsetCommitRequest, fetch_api.OffsetFetchRequest))
+    last_version = LAST_VERSION_BY_NAME if by_name else None
+    return ask_coordinator(client, CoordinatorKind.GROUP, group_id, request, answer, codes, last_version=last_version)
