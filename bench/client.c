@@ -6,9 +6,11 @@
  *   client rate     SERVERS TOPIC COUNT SIZE RATE ACKS  latency at a steady rate, linger 0
  *   client spin     SERVERS TOPIC COUNT SIZE RATE ACKS  the same, by a client that never sleeps
  *   client serial   SERVERS TOPIC COUNT SIZE ACKS       one message at a time
+ *   client transactions SERVERS TOPIC PARTITIONS COUNT MESSAGES SIZE
+ *                                                       one transaction after the other; the latency is the commit's
  *
  * Prints one line of JSON. librdkafka is the one inside the confluent-kafka wheel, which ships no header: the few
- * functions used are declared here; their binary interface has not changed since 0.9. */
+ * functions used are declared here; their binary interface has not changed since 0.9, that of transactions since 1.4. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>
@@ -44,6 +46,11 @@ extern int rd_kafka_produce(rd_kafka_topic_t *, int32_t, int, void *, size_t, co
 extern int rd_kafka_poll(rd_kafka_t *, int);
 extern int rd_kafka_flush(rd_kafka_t *, int);
 extern int rd_kafka_outq_len(rd_kafka_t *);
+typedef struct rd_kafka_error_s rd_kafka_error_t;
+extern const char *rd_kafka_error_string(const rd_kafka_error_t *);
+extern rd_kafka_error_t *rd_kafka_init_transactions(rd_kafka_t *, int);
+extern rd_kafka_error_t *rd_kafka_begin_transaction(rd_kafka_t *);
+extern rd_kafka_error_t *rd_kafka_commit_transaction(rd_kafka_t *, int);
 extern rd_kafka_queue_t *rd_kafka_queue_new(rd_kafka_t *);
 extern int rd_kafka_consume_start_queue(rd_kafka_topic_t *, int32_t, int64_t, rd_kafka_queue_t *);
 extern ssize_t rd_kafka_consume_batch_queue(rd_kafka_queue_t *, int, rd_kafka_message_t **, size_t);
@@ -174,6 +181,45 @@ static void spin_at_rate(rd_kafka_t *rk, rd_kafka_topic_t *topic, int64_t count,
     report(now() - start, count);
 }
 
+static void check(rd_kafka_error_t *error) {
+    if (error) {
+        fprintf(stderr, "%s\n", rd_kafka_error_string(error));
+        exit(2);
+    }
+}
+
+/* The messages are acknowledged first, so that the commit is timed alone. Returns how long it took. */
+static double transaction(rd_kafka_t *rk, rd_kafka_topic_t *topic, int partitions, int messages, char *value,
+                          size_t size) {
+    check(rd_kafka_begin_transaction(rk));
+    for (int i = 0; i < messages; i++)
+        send_one(rk, topic, i % partitions, value, size, NULL);
+    rd_kafka_flush(rk, 60000);
+    double start = now();
+    check(rd_kafka_commit_transaction(rk, 60000));
+    return now() - start;
+}
+
+static void run_transactions(const char *servers, const char *name, char **a) {
+    int partitions = atoi(a[4]), messages = atoi(a[6]);
+    int64_t count = atoll(a[5]);
+    size_t size = atoi(a[7]);
+    char *value = calloc(1, size);
+    rd_kafka_conf_t *conf = producer_conf("idempotent");
+    set(conf, "transactional.id", name);
+    rd_kafka_t *rk = client(PRODUCER, conf, servers);
+    rd_kafka_topic_t *topic = rd_kafka_topic_new(rk, name, NULL);
+    check(rd_kafka_init_transactions(rk, 60000));
+    transaction(rk, topic, partitions, partitions, value, size); /* connects, and learns the topic */
+    double *commits = malloc(count * sizeof *commits);
+    double start = now();
+    for (int64_t i = 0; i < count; i++)
+        commits[i] = transaction(rk, topic, partitions, messages, value, size);
+    double seconds = now() - start;
+    latencies = commits;
+    report(seconds, count);
+}
+
 int main(int n, char **a) {
     if (n < 5)
         return 2;
@@ -229,6 +275,8 @@ int main(int n, char **a) {
             rd_kafka_poll(rk, 10);
         report(now() - start, count);
     }
+    if (!strcmp(mode, "transactions"))
+        run_transactions(servers, name, a);
     int64_t count = atoll(a[4]);
     size_t size = atoi(a[5]);
     char *value = calloc(1, size);

@@ -17,6 +17,7 @@ from bench.systems import Barnabas, Kafka, System
 
 PARTITIONS = 8
 MESSAGE = 100
+TRANSACTION_MESSAGES = 100
 RUNS_FOR_LATENCY = 6
 SHORT_RUNS = 3
 STARTS = 5
@@ -98,6 +99,21 @@ def _serial(scale: float) -> Measure:
     return measure
 
 
+def _transactions(partitions: int, scale: float) -> Measure:
+    def measure(system: System, round_number: int) -> Values:
+        count = max(int(1_000 * scale), 1)
+        topic = f"transactions-{partitions}"
+        result = rdkafka.run(system, "transactions", topic, partitions, count, TRANSACTION_MESSAGES, MESSAGE)
+        return {
+            "transactions/s": result.rate,
+            "commit p50 ms": result.p50_ms,
+            "commit p99 ms": result.p99_ms,
+            "CPU ms each": result.cpu_s / result.count * 1e3,
+        }
+
+    return measure
+
+
 def _fsync(scale: float) -> Measure:
     def measure(system: System, round_number: int) -> Values:
         count = int(1_000_000 * scale)
@@ -134,6 +150,8 @@ def rows(scale: float) -> list[Row]:
             repeats=RUNS_FOR_LATENCY,
         ),
         Row("one message at a time", _serial(scale), {}),
+        Row("transactions of 100 × 100 B, one partition", _transactions(1, scale), {}, repeats=SHORT_RUNS),
+        Row("transactions of 100 × 100 B, eight partitions", _transactions(8, scale), {}, repeats=SHORT_RUNS),
     ]
 
 
@@ -172,6 +190,7 @@ def warm_up(system: System, seconds: float, say: Callable[[str], None]) -> None:
         rdkafka.run(system, "produce", "warm-lz4", PARTITIONS, 1_000_000, MESSAGE, 65536, "lz4", "1")
         rdkafka.run(system, "consume", "warm", PARTITIONS, 1_000_000)
         rdkafka.run(system, "requests", "warm-requests", 5_000, MESSAGE)
+        rdkafka.run(system, "transactions", "warm-transactions", PARTITIONS, 200, TRANSACTION_MESSAGES, MESSAGE)
 
 
 def broker_cost(scale: float, say: Callable[[str], None]) -> list[tuple[str, str]]:

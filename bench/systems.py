@@ -127,6 +127,7 @@ class Kafka(System):
             "controller.listener.names=CONTROLLER\ninter.broker.listener.name=PLAINTEXT\n"
             "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\n"
             f"log.dirs={self.folder / 'data'}\noffsets.topic.replication.factor=1\n"
+            "transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\n"
             + ("log.flush.interval.messages=1\n" if fsync else "")
         )
         return str(path)
