@@ -34,6 +34,7 @@ HONOURED = _names(
     " group.id isolation.level max.partition.fetch.bytes request.timeout.ms retry.backoff.max.ms retry.backoff.ms"
     " security.protocol socket.connection.setup.timeout.ms"
     " acks batch.size compression.type delivery.timeout.ms enable.idempotence max.request.size"
+    " transaction.timeout.ms"
 )
 
 WITHOUT_EFFECT = _names(
@@ -47,7 +48,6 @@ WITHOUT_EFFECT = _names(
     " buffer.memory compression.gzip.level compression.lz4.level compression.zstd.level linger.ms max.block.ms"
     " max.in.flight.requests.per.connection metadata.max.idle.ms partitioner.adaptive.partitioning.enable"
     " partitioner.availability.timeout.ms partitioner.class partitioner.ignore.keys retries"
-    " transaction.timeout.ms"
 )
 
 REFUSED: Mapping[str, str] = {

@@ -11,12 +11,13 @@ import json
 import logging
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from barnabas.model.ids import TopicPartition
 from barnabas.spark import client_settings
 from barnabas.spark.client_settings import GivenOptions, SparkOptionError, connect, nearest
+from barnabas.spark.exactly_once.options import DELIVERY_NAMES, DeliveryOptions, parse_delivery
 
 __all__ = ["SinkOptions", "SourceOptions", "SparkOptionError", "connect", "parse_sink", "parse_source"]
 
@@ -51,7 +52,7 @@ SOURCE_NAMES = (
     "fetchOffset.retryIntervalMs",
     "kafkaConsumer.pollTimeoutMs",
 )
-SINK_NAMES = ("topic", "includeHeaders", "includeTimestamp")
+SINK_NAMES = ("topic", "includeHeaders", "includeTimestamp", *DELIVERY_NAMES)
 
 OF_SPARK = (
     "checkpointlocation",
@@ -142,6 +143,7 @@ class SinkOptions:
     acks: int
     client: dict[str, str]
     """The other settings of Kafka's, by Kafka's names."""
+    delivery: DeliveryOptions = field(default_factory=DeliveryOptions)
 
     @property
     def kafka(self) -> dict[str, str]:
@@ -205,6 +207,7 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
         max_batch_bytes=max(1024, min(batch_bytes, most)),
         acks=-1 if acks == "all" else int(acks),
         client=kafka,
+        delivery=parse_delivery(given, kafka, acks),
     )
 
 

@@ -19,6 +19,7 @@ from barnabas.client.wire.client import Client, Retry
 from barnabas.client.wire.connection import Connection, Sent
 from barnabas.client.wire.data import LAST_VERSION_BY_NAME
 from barnabas.client.wire.errors import BrokerError, BrokerUnavailable, ProtocolError, error_code
+from barnabas.client.wire.transactional import LAST_PRODUCE_VERSION
 from barnabas.model.errors import RETRIABLE, ErrorCode
 from barnabas.model.ids import ZERO_UUID, TopicPartition
 from barnabas.wire.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -106,6 +107,7 @@ class Producer:
             self._delivery.stamp(place, batch)
             self._count += 1
             pending.append(_Pending(self._count, place, batch))
+        self._delivery.enlist(self._client, {item.place for item in pending})
         while pending:
             # A request takes one batch of a partition: the first ones now, those behind them afterwards.
             firsts = {item.place: item for item in reversed(pending)}
@@ -176,6 +178,8 @@ class Producer:
 
     def _request(self, connection: Connection, items: list[_Pending]) -> tuple[ProduceRequest, int]:
         version = connection.version_for(ProduceRequest)
+        if self._delivery.transactional_id is not None:
+            version = min(version, LAST_PRODUCE_VERSION)
         topics: dict[str, TopicProduceData] = {}
         for item in items:
             name = item.place.topic
@@ -186,6 +190,7 @@ class Producer:
                 topic = topics[name] = TopicProduceData(name=name, topic_id=topic_id)
             topic.partition_data.append(PartitionProduceData(item.place.partition, item.batch.data))
         request = ProduceRequest(
+            transactional_id=self._delivery.transactional_id,
             acks=self._settings.acks,
             timeout_ms=self._settings.request_timeout_ms,
             topic_data=list(topics.values()),
@@ -315,6 +320,8 @@ class Delivery:
     records again. The others cannot tell a retry from a new batch.
     """
 
+    transactional_id: str | None = None
+
     def __init__(self, bootstrap_servers: str, *, is_idempotent: bool) -> None:
         self.is_idempotent = is_idempotent
         self._bootstrap_servers = bootstrap_servers
@@ -330,6 +337,9 @@ class Delivery:
         self._key = (os.getpid(), client.metadata.cluster_id, self._bootstrap_servers)
         # Taken out while it is in use: after a failure nobody knows how far its sequences have come.
         self._identity = _idle.pop(self._key) if self._key in _idle else _new_identity(client)
+
+    def enlist(self, client: Client, places: set[TopicPartition]) -> None:
+        """Before records go to these partitions. Nothing to do without a transaction."""
 
     def stamp(self, place: TopicPartition, batch: EncodedBatch) -> None:
         """Gives a batch its producer and its sequence. Once for each batch, in the order of a partition."""

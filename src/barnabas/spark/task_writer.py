@@ -83,14 +83,19 @@ def producer_settings(kafka: Mapping[str, str], acks: int) -> ProducerSettings:
 
 
 class TopicWriter:
-    def __init__(self, client: Client, options: SinkOptions) -> None:
+    def __init__(self, client: Client, options: SinkOptions, delivery: Delivery | None = None) -> None:
         self._client = client
         self._options = options
-        self._delivery = delivery_of(options)
+        self._delivery = delivery or delivery_of(options)
         self._producer = Producer(client, self._delivery, producer_settings(options.client, options.acks))
         self._encoders: dict[str, BatchEncoder] = {}
         self._has_begun = False
         self._counts = Counts()
+
+    @property
+    def topics(self) -> list[str]:
+        """That rows have gone to."""
+        return sorted(self._encoders)
 
     def add(self, batch: pa.RecordBatch) -> None:
         now_ms = time.time_ns() // 1_000_000
