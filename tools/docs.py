@@ -22,7 +22,6 @@ ROOT = Path(__file__).resolve().parent.parent
 
 COMING = {
     "the newer group protocol": (68, 69),
-    "transactions": (24, 25, 26, 27, 28, 65, 66),
     "security": (17, 29, 30, 31, 36, 38, 39, 40, 41, 50, 51, 58),
     "quotas": (48, 49),
     "share groups": (76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92),

@@ -19,7 +19,7 @@ from barnabas.client.wire import Client, admin
 from barnabas.client.wire.connection import Connection, Sent
 from barnabas.client.wire.coordinators import CoordinatorKind, find_coordinator
 from barnabas.model.ids import OFFSETS_TOPIC
-from barnabas.runtime.group_coordinator import partition_of
+from barnabas.runtime.coordinator import partition_of
 from barnabas.wire.api.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

@@ -33,6 +33,7 @@ from barnabas.model.ids import TopicPartition as LogName
 from barnabas.model.topic_settings import TopicSettings
 from barnabas.storage.log import Log
 from barnabas.storage.producer_state import Origin
+from barnabas.wire.batch import is_transactional, producer_of
 from barnabas.wire.records import Record, encode_batch, encode_end_marker
 from bench.systems import answers, free_port, libraries, unavailable
 from tests.reliability.process import BrokerProcess
@@ -156,7 +157,8 @@ def _add_transactions(directory: Path) -> None:
     leader_epoch = max(0, log.latest_epoch)
 
     def append(data: bytes, origin: Origin = Origin.CLIENT) -> None:
-        log.append_as_leader(memoryview(bytearray(data)), leader_epoch, now_ms, origin=origin)
+        guard = log.producers.begin_verification(*producer_of(data)) if is_transactional(data) else None
+        log.append_as_leader(memoryview(bytearray(data)), leader_epoch, now_ms, origin=origin, guard=guard)
 
     for number in range(TRANSACTIONS):
         producer_id, sequence = 1000 + number % 2, number // 2 * 10

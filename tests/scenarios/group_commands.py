@@ -9,7 +9,7 @@
     describe                                                 list [states=Stable] [types=classic]
     delete                                                   offsets
     restart      another coordinator, which has only the log
-    txn 7 t:0=5  a transaction's commit                      end 7 commit|abort
+    txn 7 [A] t:0=5   producer 7 commits in a transaction    end 7 commit|abort   (its marker)
 
 ``A`` is a client; it asks with the member id that it was last given, with none after ``new``. Every request may say
 ``v=3`` (its version) and ``group=other``. An id ``A-…-000000000001`` is written ``A-1``. Replies come first, those to
@@ -22,11 +22,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from barnabas.core.decision import Tick
 from barnabas.core.group import records as framing
-from barnabas.core.group.machine import GroupMachine, Tick, TopicsDeleted
-from barnabas.core.group.offsets import CommittedOffset, commit_record
+from barnabas.core.group.machine import GroupMachine, TopicsDeleted
 from barnabas.core.group.records import GroupRecord
 from barnabas.core.group.turn import GroupPolicy, GroupRequest
+from barnabas.core.txn.marker import EndMarker
 from barnabas.model.errors import ErrorCode
 from barnabas.wire.api import (
     delete_groups,
@@ -39,6 +40,7 @@ from barnabas.wire.api import (
     offset_delete,
     offset_fetch,
     sync_group,
+    txn_offset_commit,
 )
 from barnabas.wire.schema import Message
 from tests.scenarios.group_words import long, places, said, short, shown, standing, subscribed, topic_id
@@ -60,7 +62,7 @@ class GroupScenario:
         self._limits = GroupPolicy()
         self._random = CountingRandom()
         self._log: list[tuple[int, bytes, bytes | None]] = []
-        self._markers: dict[int, tuple[int, bool]] = {}
+        self._markers: dict[int, EndMarker] = {}
         self._now_ms = 0
         self._ids: dict[str, str] = {}
         self._parked: dict[str, int] = {}
@@ -84,11 +86,9 @@ class GroupScenario:
         machine = GroupMachine(self._limits, self._random)
         for offset, (producer_id, key, value) in enumerate(self._log):
             if offset in self._markers:
-                machine.replay_end_marker(self._markers[offset][0], 0, committed=self._markers[offset][1])
-                continue
-            record = framing.decode(key, value)
-            assert record is not None
-            machine.replay_record(offset, producer_id, 0, record)
+                machine.replay_end_marker(producer_id, 0, committed=self._markers[offset].committed)
+            else:
+                machine.replay_stored(offset, producer_id, 0, key, value)
         machine.loaded(self._now_ms, START_MS + self._now_ms)
         return machine
 
@@ -105,13 +105,16 @@ class GroupScenario:
         self._append(list(decision.records))
         return lines + [f"+ {shown(record)}" for record in decision.records]
 
-    def _append(self, records: list[GroupRecord], producer_id: int = -1) -> None:
+    def _append(self, records: list[GroupRecord | EndMarker]) -> None:
         for record in records:
+            if isinstance(record, EndMarker):
+                self._markers[len(self._log)] = record
+                self._log.append((record.producer_id, b"", b""))
+                continue
+            producer_id = record.producer.producer_id if record.producer is not None else -1
             self._log.append((producer_id, *framing.encode(record)))
-            assert framing.decode(*framing.encode(record)) == record
-        if producer_id < 0:
-            end = len(self._log)
-            self._machine.replay(records, next_offset=end, raft_epoch=1, timestamp_ms=0)
+            assert framing.decode(*framing.encode(record)) == record._replace(producer=None)
+        self._machine.replay(records, next_offset=len(self._log), raft_epoch=1, timestamp_ms=0)
 
     def _ask(self, token: str, message: Message, options: dict[str, str], client: str = "") -> list[str]:
         newest = int(str(type(message).versions).rpartition("-")[2])
@@ -240,18 +243,23 @@ class GroupScenario:
         return self._decide("", TopicsDeleted(tuple((name, topic_id(name)) for name in words)))
 
     def _txn(self, words: list[str], options: dict[str, str]) -> list[str]:
-        for topic, partition, offset in places(words[1:]):
-            committed = CommittedOffset(offset, 1, "", START_MS + self._now_ms)
-            record = commit_record(options.get("group", "g"), (topic, partition), committed)
-            self._append([record], int(words[0]))
-            self._machine.replay_record(len(self._log) - 1, int(words[0]), 0, record)
-        return []
+        client = words[1] if len(words) > 1 and ":" not in words[1] else ""
+        topics: dict[str, list[txn_offset_commit.TxnOffsetCommitRequestPartition]] = {}
+        for topic, partition, offset in places(words[2 if client else 1 :]):
+            wanted = txn_offset_commit.TxnOffsetCommitRequestPartition(partition, offset)
+            topics.setdefault(topic, []).append(wanted)
+        request = txn_offset_commit.TxnOffsetCommitRequest(
+            transactional_id="tx",
+            group_id=options.get("group", "g"),
+            producer_id=int(words[0]),
+            generation_id=self._generation(options) if client else -1,
+            member_id=self._member(client, options),
+            topics=[txn_offset_commit.TxnOffsetCommitRequestTopic(name, parts) for name, parts in topics.items()],
+        )
+        return self._ask("txn", request, options)
 
     def _end(self, words: list[str], _: dict[str, str]) -> list[str]:
-        self._markers[len(self._log)] = int(words[0]), words[1] == "commit"
-        self._log.append((int(words[0]), b"", b""))
-        self._machine.replay_end_marker(int(words[0]), 0, committed=words[1] == "commit")
-        return []
+        return self._decide("end", EndMarker(int(words[0]), 0, 0, words[1] == "commit"))
 
     def _offsets(self, _: list[str], options: dict[str, str]) -> list[str]:
         known = self._machine.offsets.of(options.get("group", "g"))

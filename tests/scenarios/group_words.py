@@ -8,6 +8,7 @@ from typing import Any
 
 from barnabas.core.group.classic import ClassicGroup
 from barnabas.core.group.records import GroupRecord
+from barnabas.core.txn.marker import EndMarker
 from barnabas.model.errors import ErrorCode
 from barnabas.wire import codec
 from barnabas.wire.api import (
@@ -21,6 +22,7 @@ from barnabas.wire.api import (
     offset_delete,
     offset_fetch,
     sync_group,
+    txn_offset_commit,
 )
 from barnabas.wire.stored.classic_group import GroupMetadataKey, GroupMetadataValue, OffsetCommitValue
 from barnabas.wire.stored.consumer_protocol import ConsumerProtocolSubscription
@@ -63,8 +65,11 @@ def standing(group: ClassicGroup) -> str:
     return f"{group.group_id} {group.state.value} {group.generation}{protocol} [{' '.join(members)}]{pending}"
 
 
-def shown(record: GroupRecord) -> str:
-    key, value = record
+def shown(record: GroupRecord | EndMarker) -> str:
+    if isinstance(record, EndMarker):
+        return f"marker of {record.producer_id}: {'commit' if record.committed else 'abort'}"
+    key, value = record.key, record.value
+    pending = f" in the transaction of {record.producer.producer_id}" if record.producer is not None else ""
     if isinstance(key, GroupMetadataKey):
         if not isinstance(value, GroupMetadataValue):
             return f"{key.group} deleted"
@@ -74,7 +79,7 @@ def shown(record: GroupRecord) -> str:
     if not isinstance(value, OffsetCommitValue):
         return f"{place} deleted"
     expires = f" until {value.expire_timestamp}" if value.expire_timestamp >= 0 else ""
-    return f"{place}={value.offset}{expires}"
+    return f"{place}={value.offset}{expires}{pending}"
 
 
 def said(response: Any) -> str:
@@ -151,6 +156,8 @@ def _listed(response: list_groups.ListGroupsResponse) -> str:
 
 
 _SAID: dict[type, Callable[[Any], str]] = {
+    type(None): lambda _: "written",
+    txn_offset_commit.TxnOffsetCommitResponse: _committed,
     join_group.JoinGroupResponse: _join,
     sync_group.SyncGroupResponse: _sync,
     heartbeat.HeartbeatResponse: lambda response: _code(response.error_code),

@@ -19,6 +19,7 @@ import pytest
 from tests.scenarios.group_commands import GroupScenario
 from tests.scenarios.metadata_commands import MetadataScenario
 from tests.scenarios.raft_commands import RaftScenario
+from tests.scenarios.txn_commands import TxnScenario
 
 FOLDER = Path(__file__).parent
 SEPARATOR = "----"
@@ -33,6 +34,7 @@ MACHINES: dict[str, Callable[[], Scenario]] = {
     "group": GroupScenario,
     "metadata": MetadataScenario,
     "raft": RaftScenario,
+    "txn": TxnScenario,
 }
 
 

@@ -10,7 +10,7 @@ from barnabas.core.metadata.image import EMPTY_IMAGE, BrokerImage, Endpoint, Met
 from barnabas.core.replication.leader import LeaderState
 from barnabas.model.broker_settings import BrokerSettings
 from barnabas.model.errors import ApiError
-from barnabas.model.ids import NO_LEADER, OFFSETS_TOPIC
+from barnabas.model.ids import NO_LEADER, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
 from barnabas.model.ports import Clock, Random, Timer
 from barnabas.runtime.partitions import LocalPartitions
 from barnabas.runtime.replication_throttle import ReplicationThrottle
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from barnabas.runtime.group_coordinator import GroupCoordinator
     from barnabas.runtime.pipeline import Api
     from barnabas.runtime.replica_moves import ReplicaMoves
+    from barnabas.runtime.transaction_coordinator import TransactionCoordinator
+    from barnabas.runtime.transaction_markers import ToBroker
+    from barnabas.runtime.transaction_verification import TransactionVerifier
 
 Then = Callable[[Any], None]
 """Takes a response, or the ApiError that stands for it."""
@@ -45,9 +48,11 @@ class Broker:
         static_settings: Mapping[str, str],
         partitions: LocalPartitions,
         make_groups: Callable[[], GroupCoordinator],
+        make_transactions: Callable[[], TransactionCoordinator],
         clock: Clock,
         random: Random,
         to_controller: ToController,
+        to_broker: ToBroker,
         throttle: ReplicationThrottle,
         describe_directories: Callable[[], list[Any]],
         moves: Callable[[], ReplicaMoves],
@@ -61,9 +66,13 @@ class Broker:
         self.partitions = partitions
         self._make_groups = make_groups
         self._groups: GroupCoordinator | None = None
+        self._make_transactions = make_transactions
+        self._transactions: TransactionCoordinator | None = None
+        self._verifier: TransactionVerifier | None = None
         self.clock = clock
         self.image: MetadataImage = EMPTY_IMAGE
         self._to_controller = to_controller
+        self.to_broker = to_broker
         self.throttle = throttle
         self.describe_directories = describe_directories
         self.moves = moves
@@ -83,17 +92,24 @@ class Broker:
         self.metadata_cache.clear()
         self.partitions.apply(delta, image)
         if self._groups is not None:
-            self._groups.apply(delta, image)
+            self._groups.apply(image)
+            if delta is not None:
+                self._groups.on_deleted_topics(delta)
         elif OFFSETS_TOPIC in image.topics:
             self.load_groups()
+        if self._transactions is not None:
+            self._transactions.apply(image)
+        elif TRANSACTIONS_TOPIC in image.topics:
+            self.load_transactions()
         if self._waiting_for_image:
             self._release_waiting(image)
 
     def on_leadership(self) -> None:
         """Partitions have stood down, or are led again, without a new image."""
         self.metadata_cache.clear()
-        if self._groups is not None:
-            self._groups.apply(None, self.image)
+        for coordinator in (self._groups, self._transactions):
+            if coordinator is not None:
+                coordinator.apply(self.image)
 
     def leader_of(self, topic: TopicImage, number: int) -> int:
         """As the metadata says, but for partitions of this broker that have stood down: others may know better."""
@@ -133,12 +149,50 @@ class Broker:
 
     def load_groups(self) -> GroupCoordinator:
         self._groups = self._make_groups()
-        self._groups.apply(None, self.image)
+        self._groups.apply(self.image)
         return self._groups
 
     @property
-    def has_groups(self) -> bool:
-        return self._groups is not None
+    def transactions(self) -> TransactionCoordinator:
+        """Made with the first question about transactions."""
+        return self._transactions or self.load_transactions()
+
+    def load_transactions(self) -> TransactionCoordinator:
+        self._transactions = self._make_transactions()
+        self._transactions.apply(self.image)
+        return self._transactions
+
+    @property
+    def verifier(self) -> TransactionVerifier:
+        if self._verifier is None:
+            from barnabas.runtime.transaction_verification import TransactionVerifier  # noqa: PLC0415 -- first use only
+
+            self._verifier = TransactionVerifier(
+                coordinator_of=self.transaction_coordinator_of, to_broker=self.to_broker, clock=self.clock
+            )
+        return self._verifier
+
+    def transaction_coordinator_of(self, transactional_id: str) -> int:
+        topic = self.image.topics.get(TRANSACTIONS_TOPIC)
+        return NO_LEADER if topic is None else self.leader_of(topic, self.transactions.partition_of(transactional_id))
+
+    def leader_of_partition(self, partition: TopicPartition) -> int | None:
+        """None where there is no such partition."""
+        topic = self.image.topics.get(partition.topic)
+        if topic is None or not 0 <= partition.partition < len(topic.partitions):
+            return None
+        return self.leader_of(topic, partition.partition)
+
+    def upkeep(self) -> None:
+        """Lets coordinators look for what has expired."""
+        for coordinator in (self._groups, self._transactions):
+            if coordinator is not None:
+                coordinator.upkeep()
+
+    def close(self) -> None:
+        for coordinator in (self._groups, self._transactions):
+            if coordinator is not None:
+                coordinator.close()
 
     def to_controller(self, request: Message, then: Then, version: int | None = None) -> None:
         """``then`` gets the response, or the ApiError that stands for it."""

@@ -1,11 +1,12 @@
-"""Auto-created topics: those that clients name in Metadata requests, and ``__consumer_offsets``."""
+"""Auto-created topics: those that clients name in Metadata requests, and the internal ones."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from barnabas.broker.context import Broker
-from barnabas.model.ids import OFFSETS_TOPIC
+from barnabas.model.ids import INTERNAL_TOPICS, OFFSETS_TOPIC
 from barnabas.wire.api.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
 
@@ -14,24 +15,46 @@ def request_for(names: list[str], broker: Broker) -> CreateTopicsRequest:
 
 
 def _topic(name: str, broker: Broker) -> CreatableTopic:
-    if name != OFFSETS_TOPIC:
+    if name not in INTERNAL_TOPICS:
         return CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
     settings = broker.settings
-    configs: dict[str, Any] = {
-        "cleanup.policy": "compact",
-        "segment.bytes": max(settings.offsets_topic_segment_bytes, 1 << 20),
-        "compression.type": "producer",
+    if name == OFFSETS_TOPIC:
+        replicas = _replicas(broker, "offsets.topic.replication.factor", settings.offsets_topic_replication_factor)
+        configs = {"segment.bytes": settings.offsets_topic_segment_bytes, "compression.type": "producer"}
+        return _internal(name, settings.offsets_topic_num_partitions, replicas, configs)
+    wanted = settings.transaction_state_log_replication_factor
+    replicas = _replicas(broker, "transaction.state.log.replication.factor", wanted)
+    min_in_sync = settings.transaction_state_log_min_isr
+    if "transaction.state.log.min.isr" not in broker.static_settings:
+        min_in_sync = min(min_in_sync, replicas)
+    configs = {
+        "segment.bytes": settings.transaction_state_log_segment_bytes,
+        "compression.type": "uncompressed",
+        "min.insync.replicas": min_in_sync,
+        "unclean.leader.election.enable": "false",
     }
+    return _internal(name, settings.transaction_state_log_num_partitions, replicas, configs)
+
+
+def _internal(name: str, partitions: int, replicas: int, configs: dict[str, Any]) -> CreatableTopic:
+    configs = {"cleanup.policy": "compact", **configs, "segment.bytes": max(configs["segment.bytes"], 1 << 20)}
     return CreatableTopic(
         name=name,
-        num_partitions=settings.offsets_topic_num_partitions,
-        replication_factor=_replicas(broker),
+        num_partitions=partitions,
+        replication_factor=replicas,
         configs=[CreatableTopicConfig(key, str(value)) for key, value in configs.items()],
     )
 
 
-def _replicas(broker: Broker) -> int:
-    """A single broker must serve groups with default settings; three must not keep their offsets on one alone."""
-    wanted = broker.settings.offsets_topic_replication_factor
-    is_given = "offsets.topic.replication.factor" in broker.static_settings
-    return wanted if is_given else min(wanted, len(broker.live_brokers()))
+def _replicas(broker: Broker, setting: str, wanted: int) -> int:
+    """A single broker must serve with default settings; three must not keep their state on one alone."""
+    return wanted if setting in broker.static_settings else min(wanted, len(broker.live_brokers()))
+
+
+def create_internal(broker: Broker, name: str, then: Callable[[], None]) -> None:
+    """Calls ``then`` when the topic is there, or could not be created."""
+
+    def created(_: Any) -> None:
+        broker.when_image(lambda image: name in image.topics, then)
+
+    broker.to_controller(request_for([name], broker), created)

@@ -1,4 +1,4 @@
-"""The result type of ``decide`` in decide-and-replay machines (metadata, group)."""
+"""The result type of ``decide`` in decide-and-replay machines (metadata, group, txn)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct, field
+
+NEVER_MS = 1 << 62
+
+
+class Tick(Struct, frozen=True):
+    """Submitted by the runtime when the next deadline of the machine is due."""
+
+    wall_ms: int
 
 
 class TimerFired(Struct, frozen=True):

@@ -249,6 +249,34 @@ class BrokerSettings(Settings):
         at_least(1),
     )
     offsets_topic_segment_bytes: int = setting(INT, 104857600, "segment.bytes of __consumer_offsets.", at_least(1))
+    transaction_max_timeout_ms: int = setting(
+        INT, 900000, "The longest transaction.timeout.ms that a producer may ask for.", at_least(1)
+    )
+    transaction_state_log_num_partitions: int = setting(INT, 50, "Partitions of __transaction_state.", at_least(1))
+    transaction_state_log_replication_factor: int = setting(
+        SHORT,
+        3,
+        "Replicas of __transaction_state. Unless this is set, no more than there are brokers when it is created.",
+        at_least(1),
+    )
+    transaction_state_log_min_isr: int = setting(
+        INT,
+        2,
+        "min.insync.replicas of __transaction_state. Unless this is set, no more than it has replicas.",
+        at_least(1),
+    )
+    transaction_state_log_segment_bytes: int = setting(
+        INT, 104857600, "segment.bytes of __transaction_state.", at_least(1)
+    )
+    transaction_partition_verification_enable: bool = setting(
+        BOOLEAN, True, "Whether older clients' first batch of a transaction is checked with its coordinator (KIP-890)."
+    )
+    transactional_id_expiration_ms: int = setting(
+        INT, 604800000, "How long a transactional id that is not used is kept.", at_least(1)
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
+        INT, 3600000, "How often expired transactional ids are removed.", at_least(1)
+    )
     offsets_retention_minutes: int = setting(
         INT, 10080, "How long the offsets of a group that has no members are kept.", at_least(1)
     )

@@ -11,6 +11,8 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
+    """A number that is not among them counts as UNKNOWN_SERVER_ERROR: a newer peer may know more."""
+
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
     OFFSET_OUT_OF_RANGE = 1
@@ -146,6 +148,10 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133
+
+    @classmethod
+    def _missing_(cls, value: object) -> ErrorCode:
+        return cls.UNKNOWN_SERVER_ERROR
 
 
 RETRIABLE = frozenset(

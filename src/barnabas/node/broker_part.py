@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from barnabas.broker import apis as broker_apis
 from barnabas.broker.context import Broker
@@ -13,6 +13,7 @@ from barnabas.core.metadata.configs import topic_settings
 from barnabas.core.metadata.delta import MetadataDelta
 from barnabas.core.metadata.image import BROKER_RESOURCE, MetadataImage, PartitionImage
 from barnabas.model.broker_settings import BrokerSettings
+from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.model.ids import TopicPartition, Uuid
 from barnabas.model.ports import Address, Clock, DiskError, Network, Random, Timer
 from barnabas.model.topic_settings import TopicSettings
@@ -26,6 +27,7 @@ from barnabas.node.upkeep import Upkeep
 from barnabas.runtime.directory_reports import DirectoryReports
 from barnabas.runtime.in_sync_changes import ToController
 from barnabas.runtime.leader_lease import LeaderLease
+from barnabas.runtime.local_peer import LocalPeer
 from barnabas.runtime.partition import Partition
 from barnabas.runtime.partitions import LocalPartitions
 from barnabas.runtime.pipeline import Pipeline
@@ -35,11 +37,13 @@ from barnabas.runtime.replication_throttle import ReplicationThrottle
 from barnabas.storage.errors import LogOffline
 from barnabas.storage.log_directory import LogDirectory, SettingsOf
 from barnabas.storage.log_manager import LogManager
+from barnabas.wire.schema import Message
 
 if TYPE_CHECKING:
     from barnabas.node.compaction import Compaction
     from barnabas.runtime.group_coordinator import GroupCoordinator
     from barnabas.runtime.replica_moves import ReplicaMoves
+    from barnabas.runtime.transaction_coordinator import TransactionCoordinator
 
 COMPACTION_DELAY_MS = 200
 PROPOSAL_TIMEOUT_MS = 2_000
@@ -85,6 +89,7 @@ class BrokerPart:
         self._compaction_timer: Timer | None = None
         self.compaction: Compaction | None = None
         self._moves: ReplicaMoves | None = None
+        self._local: LocalPeer | None = None
         self._reports = DirectoryReports(
             node_id=settings.id,
             broker_epoch=broker_epoch,
@@ -159,9 +164,11 @@ class BrokerPart:
             static_settings=self._static,
             partitions=partitions,
             make_groups=lambda: self._make_groups(partitions),
+            make_transactions=lambda: self._make_transactions(partitions),
             clock=self._clock,
             random=self._random,
             to_controller=self._link.send,
+            to_broker=self._to_broker,
             throttle=self._replication.throttle,
             describe_directories=lambda: describe_directories(self._disk, self._directories),
             moves=lambda: self._moves or self._make_moves(),
@@ -191,6 +198,45 @@ class BrokerPart:
         return GroupCoordinator(
             partitions=partitions, policy=policy, clock=self._clock, random=self._random, report=self._report
         )
+
+    def _make_transactions(self, partitions: LocalPartitions) -> TransactionCoordinator:
+        from barnabas.core.txn.machine import TxnPolicy  # noqa: PLC0415 -- see Broker.transactions
+        from barnabas.runtime.transaction_coordinator import TransactionCoordinator  # noqa: PLC0415
+        from barnabas.runtime.transaction_markers import MarkerSender  # noqa: PLC0415
+
+        settings = self.settings
+        policy = TxnPolicy(
+            max_timeout_ms=settings.transaction_max_timeout_ms,
+            id_expiration_ms=settings.transactional_id_expiration_ms,
+            expiration_interval_ms=settings.transaction_remove_expired_transaction_cleanup_interval_ms,
+            version=lambda: self._image().features.get(features.TRANSACTION_VERSION, 0),
+        )
+        broker = self.broker
+        markers = MarkerSender(leader_of=broker.leader_of_partition, to_broker=self._to_broker, clock=self._clock)
+        return TransactionCoordinator(
+            partitions=partitions,
+            policy=policy,
+            markers=markers,
+            allocate=broker.producer_ids.allocate,
+            clock=self._clock,
+            report=self._report,
+        )
+
+    def _to_broker(
+        self, node_id: int, lane: str, request: Message, timeout_ms: int, then: Callable[[Any], None]
+    ) -> None:
+        """To this very broker without a socket; then ``then`` may be called before this returns."""
+        if node_id == self.settings.id:
+            if self._local is None:
+                listener = self.settings.inter_broker_listener
+                self._local = LocalPeer(self.pipeline, self._clock, listener=listener, client_id=f"broker-{node_id}")
+            self._local.send(request, timeout_ms, then)
+            return
+        address = self._address_of(node_id)
+        if address is None:
+            then(ApiError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node_id} is not registered"))
+        else:
+            self._network.send(address, lane, request, timeout_ms, then)
 
     # Data folders
 
@@ -307,6 +353,9 @@ class BrokerPart:
 
     def close(self) -> None:
         self._is_applying = False
+        self.broker.close()
+        if self._local is not None:
+            self._local.close()
         self.lease.close()
         self._replication.close()
         self._reports.close()

@@ -59,8 +59,7 @@ class Upkeep:
             self._logs.checkpoint(self._broker.partitions.high_watermarks())
         self._logs.sweep(self._clock.now_ms())
         self._snapshots.look()
-        if self._broker.has_groups:
-            self._broker.groups.upkeep()
+        self._broker.upkeep()
 
     def _retain(self, partition: Partition) -> None:
         try:

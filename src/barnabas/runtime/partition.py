@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from barnabas.core.replication.leader import LeaderState, Proposal
+from barnabas.core.txn.marker import EndMarker
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.model.ids import NO_LEADER, TopicPartition, Uuid
 from barnabas.model.ports import Clock, Disk, DiskError
@@ -31,6 +32,7 @@ from barnabas.storage.log_read import ReadResult
 from barnabas.storage.lookup import TimestampOffset
 from barnabas.storage.producer_state import Origin, ProducerEntry
 from barnabas.wire.batch import CorruptBatch
+from barnabas.wire.records import encode_end_marker
 
 
 @contextmanager
@@ -262,13 +264,31 @@ class Partition:
 
     # Appending
 
-    def append(self, batch: memoryview, now_ms: int, origin: Origin = Origin.CLIENT) -> Appended:
-        """Raises ApiError; a log that went offline answers KAFKA_STORAGE_ERROR."""
+    def append(
+        self,
+        batch: memoryview,
+        now_ms: int,
+        origin: Origin = Origin.CLIENT,
+        *,
+        guard: object = None,
+        transaction_version: int = 0,
+    ) -> Appended:
+        """Raises ApiError; a log that went offline answers KAFKA_STORAGE_ERROR.
+
+        ``guard`` is that of ``begin_verification``; ``transaction_version`` is for markers.
+        """
         leader = self.leader
         if leader is None:
             raise self._not_served()
         try:
-            appended = self.log.append_as_leader(batch, leader.leader_epoch, now_ms, origin=origin)
+            appended = self.log.append_as_leader(
+                batch,
+                leader.leader_epoch,
+                now_ms,
+                origin=origin,
+                guard=guard,
+                transaction_version=transaction_version,
+            )
         except (DiskError, LogOffline) as problem:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(problem)) from problem
         if not appended.duplicate:
@@ -283,6 +303,34 @@ class Partition:
                 for waiter in list(self._waiting_replicas):
                     waiter.grown(self, appended.size)
         return appended
+
+    def append_end_marker(self, marker: EndMarker, now_ms: int) -> Appended:
+        """Ends the transaction of a producer. Raises ApiError."""
+        batch = encode_end_marker(
+            commit=marker.committed,
+            coordinator_epoch=marker.coordinator_epoch,
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            timestamp=now_ms,
+        )
+        return self.append(
+            memoryview(bytearray(batch)),
+            now_ms,
+            Origin.COORDINATOR,
+            transaction_version=marker.transaction_version,
+        )
+
+    def needs_verification(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a batch of that producer would begin a transaction here."""
+        return not self.log.producers.has_open_transaction(producer_id, producer_epoch)
+
+    def begin_verification(self, producer_id: int, producer_epoch: int) -> object | None:
+        """The guard that the first batch of a transaction needs; None where the transaction is open already here."""
+        return self.log.producers.begin_verification(producer_id, producer_epoch)
+
+    def end_verification(self, producer_id: int, guard: object) -> None:
+        """The coordinator does not confirm the transaction."""
+        self.log.producers.end_verification(producer_id, guard)
 
     def when_durable(self, last_offset: int, then: Callable[[ErrorCode], None]) -> None:
         """Calls ``then`` when this replica holds the record durably, whatever the others do."""

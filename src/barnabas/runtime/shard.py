@@ -1,9 +1,9 @@
 """The shard runtime: connects a decide-and-replay machine to its log.
 
 For each request: decide, append the records, replay them, and hold the reply until the high watermark has passed the
-last offset that the decision depends on, so that no reply shows what a failover may undo. Timers that a decision asks
-for come back to the machine as requests. When the log goes offline, all waiting requests get the error and the shard
-ends, with its timers; later it is loaded again from its log.
+last offset that the decision depends on, so that no reply shows what a failover may undo. The effects of a decision
+are carried out then too. Timers that a decision asks for come back to the machine as requests. When the log goes
+offline, all waiting requests get the error and the shard ends, with its timers; later it is loaded again from its log.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ class _Waiting(Struct):
     """Released when the high watermark reaches this."""
     replies: list[tuple[Then, Any]]
     committed: Callable[[], None] | None
+    effects: Sequence[Any]
 
 
 class Shard:
@@ -64,6 +65,7 @@ class Shard:
         clock: Clock,
         on_commit: Callable[[Any], None] | None = None,
         on_failed_append: Callable[[], None] | None = None,
+        on_effects: Callable[[Sequence[Any]], None] | None = None,
     ) -> None:
         self.machine = machine
         self._journal = journal
@@ -72,6 +74,8 @@ class Shard:
         """Called with what replay returned, in order, once that is committed."""
         self._on_failed_append = on_failed_append
         """A machine with state in memory must be loaded anew: the decision that came to nothing changed it."""
+        self._on_effects = on_effects
+        """Called with the effects of a decision once its records are committed."""
         self._waiting: deque[_Waiting] = deque()
         self._failure: ApiError | None = None
         self._timers: dict[str, Timer] = {}
@@ -101,7 +105,7 @@ class Shard:
             self.fail(failure)
             self._not_appended(replies, failure, reload=True)
             return
-        self._waiting.append(_Waiting(self._journal.log_end_offset, replies, committed))
+        self._waiting.append(_Waiting(self._journal.log_end_offset, replies, committed, decision.effects))
         self.advance()
 
     def _set_timer(self, name: str, deadline_ms: int) -> None:
@@ -142,6 +146,8 @@ class Shard:
                 waiting.committed()
             for then, response in waiting.replies:
                 then(response)
+            if waiting.effects and self._on_effects is not None:
+                self._on_effects(waiting.effects)
 
     @property
     def is_waiting(self) -> bool:
@@ -155,12 +161,17 @@ class Shard:
             timer.cancel()
         self._timers.clear()
         self.refuse_waiting(problem)
+        self._waiting.clear()
 
     def refuse_waiting(self, problem: ApiError) -> None:
-        """Answers waiting requests with an error: their records are in the log, but are not known to be committed."""
-        waiting, self._waiting = self._waiting, deque()
+        """Answers waiting requests with an error: their records are in the log, but are not known to be committed.
+
+        Effects still wait for that: nobody will ask for them again.
+        """
+        waiting, self._waiting = self._waiting, deque(entry for entry in self._waiting if entry.effects)
         for entry in waiting:
-            for then, _ in entry.replies:
+            replies, entry.replies = entry.replies, []
+            for then, _ in replies:
                 then(problem)
 
 

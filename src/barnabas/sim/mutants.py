@@ -12,7 +12,7 @@ from typing import Any
 from barnabas.core.raft.events import LogSynced
 from barnabas.model.errors import ErrorCode
 from barnabas.runtime import flush
-from barnabas.runtime.group_log import PartitionJournal
+from barnabas.runtime.coordinator_log import PartitionJournal
 from barnabas.runtime.partition import Partition
 from barnabas.runtime.raft_driver import RaftDriver
 from barnabas.sim.cluster_mutants import CLUSTER_MUTANTS

@@ -206,6 +206,7 @@ class Log:
         now_ms: int,
         *,
         origin: Origin = Origin.CLIENT,
+        guard: object = None,
         transaction_version: int = 0,
     ) -> Appended:
         """Checks and appends one batch, whose bytes are changed in place. Raises ApiError, DiskError, LogOffline."""
@@ -235,6 +236,7 @@ class Log:
                     header.last_sequence,
                     transactional,
                     origin,
+                    guard,
                 )
                 if repeated is not None:
                     time_ms = repeated.timestamp if rules.log_append_time else -1

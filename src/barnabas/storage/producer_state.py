@@ -10,6 +10,9 @@ leaves no trace. The rules are Kafka's (KIP-98, KIP-360, KIP-890):
   here it counts from when the broker appended the last batch, in snapshots too.
 - A transaction begins with its first transactional batch and ends with a marker. What begins at or after the first
   open transaction, or before a marker that the high watermark has not passed, is unstable.
+- The first batch of a transaction needs a guard: an object made before the transaction's coordinator was asked whether
+  it knows the partition (KIP-890). A marker that arrives in between discards the guard, so that no late batch begins a
+  transaction that nobody will end.
 """
 
 from __future__ import annotations
@@ -73,6 +76,9 @@ class ProducerEntry:
     def last_offset(self) -> int:
         return self.batches[-1].last_offset if self.batches else -1
 
+    def has_open_transaction(self, producer_epoch: int) -> bool:
+        return self.transaction_first_offset >= 0 and self.producer_epoch == producer_epoch
+
     def is_idle(self, now_ms: int, expiration_ms: int) -> bool:
         return self.transaction_first_offset < 0 and now_ms - self.last_heard_ms >= expiration_ms
 
@@ -87,12 +93,13 @@ class ProducerEntry:
 class ProducerState:
     """``end_offset`` is the offset up to which the log has been processed."""
 
-    __slots__ = ("_completed", "_last_expiry", "_ongoing", "end_offset", "producers")
+    __slots__ = ("_completed", "_guards", "_last_expiry", "_ongoing", "end_offset", "producers")
 
     def __init__(self) -> None:
         self.producers: dict[int, ProducerEntry] = {}
         self._ongoing: dict[int, int] = {}  # first offset -> producer id, ascending
         self._completed: list[tuple[int, int]] = []  # (first, last offset), marker not yet below the high watermark
+        self._guards: dict[int, object] = {}  # producer id -> of the transaction that is being verified
         self._last_expiry: tuple[int, int] | None = None  # (wall, monotonic time) of the last look for idle producers
         self.end_offset = 0
 
@@ -106,10 +113,13 @@ class ProducerState:
         last_sequence: int,
         transactional: bool,
         origin: Origin,
+        guard: object = None,
     ) -> RememberedBatch | None:
         """The remembered batch that this one repeats, or None where it is new. Raises ApiError."""
         entry = self.producers.get(producer_id)
         if entry is None:
+            if transactional:
+                self._check_guard(producer_id, guard)
             if producer_epoch < -1:
                 raise ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {producer_id} has epoch {producer_epoch}")
             return None  # nothing is known, perhaps no longer: any sequence begins
@@ -129,7 +139,31 @@ class ProducerState:
             raise ApiError(
                 ErrorCode.INVALID_TXN_STATE, f"producer {producer_id} has an open transaction, the batch is outside it"
             )
+        if transactional and not entry.has_open_transaction(producer_epoch):
+            self._check_guard(producer_id, guard)
         return None
+
+    def _check_guard(self, producer_id: int, guard: object) -> None:
+        if guard is None or self._guards.get(producer_id) is not guard:
+            raise ApiError(
+                ErrorCode.INVALID_TXN_STATE, f"the transaction of producer {producer_id} has not been verified"
+            )
+
+    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        entry = self.producers.get(producer_id)
+        return entry is not None and entry.has_open_transaction(producer_epoch)
+
+    def begin_verification(self, producer_id: int, producer_epoch: int) -> object | None:
+        """The guard for the first batch of a transaction; None where the transaction is open already."""
+        if self.has_open_transaction(producer_id, producer_epoch):
+            return None
+        guard = self._guards[producer_id] = object()
+        return guard
+
+    def end_verification(self, producer_id: int, guard: object) -> None:
+        """The coordinator does not confirm the transaction."""
+        if self._guards.get(producer_id) is guard:
+            del self._guards[producer_id]
 
     @staticmethod
     def _check_sequence(entry: ProducerEntry, producer_epoch: int, first_sequence: int) -> None:
@@ -174,6 +208,7 @@ class ProducerState:
         if transactional and entry.transaction_first_offset < 0:
             entry.transaction_first_offset = first_offset
             self._ongoing[first_offset] = producer_id
+            self._guards.pop(producer_id, None)
 
     # Transaction markers
 
@@ -210,6 +245,7 @@ class ProducerState:
         now_ms: int,
     ) -> AbortedTransaction | None:
         """Ends the producer's transaction; the entry for the transaction index where it was aborted."""
+        self._guards.pop(producer_id, None)
         entry = self.producers.get(producer_id)
         if entry is None:
             entry = self.producers[producer_id] = ProducerEntry(producer_id, producer_epoch)
@@ -271,6 +307,7 @@ class ProducerState:
 
     def clear(self, end_offset: int) -> None:
         self.producers.clear()
+        self._guards.clear()
         self._ongoing.clear()
         self._completed.clear()
         self.end_offset = end_offset

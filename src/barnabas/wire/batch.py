@@ -46,12 +46,14 @@ _CRC = Struct(">I")
 _ATTRIBUTES = Struct(">h")
 _TIMESTAMP = Struct(">q")
 _OFFSET_LENGTH_EPOCH = Struct(">qii")
+_PRODUCER = Struct(">qh")
 
 _LENGTH_AT = 8
 _MAGIC_AT = 16
 _CRC_AT = 17
 _ATTRIBUTES_AT = 21
 _MAX_TIMESTAMP_AT = 35
+_PRODUCER_AT = 43
 
 _SMALLEST_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 _SMALLEST_LEGACY_LENGTH = 14
@@ -214,6 +216,11 @@ def codec_number(batch: Buffer) -> int:
 def is_transactional(batch: Buffer) -> bool:
     """Whether the bytes, which nobody has checked yet, say that they are a batch of a transaction."""
     return len(batch) >= HEADER_SIZE and batch[_MAGIC_AT] == MAGIC and bool(batch[_ATTRIBUTES_AT + 1] & TRANSACTIONAL)
+
+
+def producer_of(batch: Buffer) -> tuple[int, int]:
+    """(producer id, producer epoch) in the header, which must be complete."""
+    return _PRODUCER.unpack_from(batch, _PRODUCER_AT)
 
 
 def patch_offset_and_epoch(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:

@@ -49,9 +49,7 @@ class Driven:
     def load(self) -> GroupMachine:
         machine = GroupMachine(self.policy, self.random)
         for offset, (key, value) in enumerate(self.log):
-            record = framing.decode(key, value)
-            assert record is not None
-            machine.replay_record(offset, -1, -1, record)
+            machine.replay_stored(offset, -1, -1, key, value)
         machine.loaded(self.now_ms, self.now_ms)
         return machine
 

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from barnabas.core.decision import Tick
 from barnabas.core.group.classic import State
-from barnabas.core.group.machine import Tick
 from barnabas.core.group.turn import GroupPolicy
 from barnabas.model.errors import ErrorCode
 from barnabas.wire.api.delete_groups import DeleteGroupsRequest

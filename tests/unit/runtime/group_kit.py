@@ -20,6 +20,7 @@ from barnabas.wire.api.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from barnabas.wire.batch import is_transactional, producer_of
 from barnabas.wire.schema import Message
 from tests.unit.storage.kit import NOW, open_log, small
 
@@ -105,4 +106,5 @@ class Kit:
         return {place[1]: held.offset for place, held in (shard or self.shard).machine.offsets.of("g").items()}
 
     def append(self, data: bytes) -> None:
-        self.partition.append(memoryview(bytearray(data)), NOW, Origin.COORDINATOR)
+        guard = self.partition.begin_verification(*producer_of(data)) if is_transactional(data) else None
+        self.partition.append(memoryview(bytearray(data)), NOW, Origin.COORDINATOR, guard=guard)

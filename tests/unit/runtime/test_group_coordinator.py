@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from barnabas.core.group import records as framing
 from barnabas.core.group.offsets import CommittedOffset, commit_record
 from barnabas.model.errors import ApiError, ErrorCode
-from barnabas.runtime import group_log
+from barnabas.runtime import coordinator_log
+from barnabas.runtime.coordinator import java_hash, partition_of
 from barnabas.runtime.flush import RETRY_MS
-from barnabas.runtime.group_coordinator import java_hash, partition_of
 from barnabas.sim.disk import Fault
 from barnabas.wire.api.heartbeat import HeartbeatRequest
 from barnabas.wire.api.offset_commit import (
@@ -139,7 +139,7 @@ def test_a_log_that_cannot_be_read_serves_nobody(kit: Kit) -> None:
     kit.commit(3)
     kit.partition.log.fail("gone")
     kit.shard = kit.new_shard()
-    assert kit.reports == ["groups cannot be loaded"]
+    assert kit.reports == ["a coordinator cannot be loaded"]
     (answer,) = kit.commit(4)
     assert isinstance(answer, ApiError)
     assert answer.code is ErrorCode.NOT_COORDINATOR
@@ -220,7 +220,7 @@ def test_the_quick_look_at_a_key_is_right(
 ) -> None:
     records = [Record(-1, NOW + at, key, value, tuple(headers)) for at in timestamps]
     data = b"before" + encode_batch(records, codec=codec)
-    found = group_log._only_key(data, 6, read_header(data, 6))
+    found = coordinator_log._only_key(data, 6, read_header(data, 6))
     assert found in (None, key)
     if len(records) == 1 and codec is Codec.NONE and key is not None and value is not None and len(key + value) < 4000:
         assert found == key

@@ -9,7 +9,7 @@ from barnabas.model.topic_settings import TopicSettings
 from barnabas.sim.disk import SimDisk
 from barnabas.storage.log import Appended, Log
 from barnabas.storage.producer_state import Origin
-from barnabas.wire.batch import iterate
+from barnabas.wire.batch import is_transactional, iterate, producer_of
 from barnabas.wire.records import Record, decode_batch, encode_batch, encode_end_marker
 
 NOW = 1_700_000_000_000
@@ -40,7 +40,11 @@ def batch(
 def append(
     log: Log, data: bytes | None = None, *, leader_epoch: int = 0, now_ms: int = NOW, **arguments: Any
 ) -> Appended:
-    return log.append_as_leader(memoryview(bytearray(data or batch())), leader_epoch, now_ms, **arguments)
+    """A batch of a transaction is appended as if its coordinator had been asked."""
+    data = data or batch()
+    if is_transactional(data):
+        arguments.setdefault("guard", log.producers.begin_verification(*producer_of(data)))
+    return log.append_as_leader(memoryview(bytearray(data)), leader_epoch, now_ms, **arguments)
 
 
 def produce(log: Log, producer_id: int, sequence: int, count: int = 1, *, epoch: int = 0, **fields: Any) -> Appended:

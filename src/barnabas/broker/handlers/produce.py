@@ -1,17 +1,20 @@
 """Produce 3–13: appends record batches.
 
 Advertised from version 0, or older librdkafka stops compressing; versions below 3 carry message sets of the old formats
-and are refused. Idempotence: KIP-98, KIP-360. Error details: KIP-467. Leader hints: KIP-951. Topic ids: KIP-516.
+and are refused. Idempotence: KIP-98, KIP-360. Transactions: KIP-98, KIP-890. Error details: KIP-467. Leader hints:
+KIP-951. Topic ids: KIP-516.
 """
 
 from __future__ import annotations
 
 from barnabas.broker.context import Broker
+from barnabas.broker.transacting import unverified
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.model.ids import INTERNAL_TOPICS
 from barnabas.runtime.partition import Partition
 from barnabas.runtime.pipeline import Request
 from barnabas.runtime.purgatory import DelayedProduce
+from barnabas.runtime.transaction_verification import Claim
 from barnabas.wire import header, known_produce
 from barnabas.wire.api.produce import (
     BatchIndexAndErrorMessage,
@@ -24,66 +27,130 @@ from barnabas.wire.api.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from barnabas.wire.batch import codec_number, is_transactional
+from barnabas.wire.batch import codec_number, is_transactional, producer_of
 from barnabas.wire.compression import Codec
 
 ALL = -1
 FIRST_WITH_ZSTD = 7
 """KIP-110: a consumer that asks with an older Fetch could not read it."""
 
+FIRST_WITH_ABORTABLE = 11
+"""TRANSACTION_ABORTABLE (KIP-890)."""
+FIRST_WITH_ADDING = 12
+"""The leader adds partitions to the transaction by itself (KIP-890)."""
+
 MAX_KNOWN_PREFIXES = 1024
 """Of one connection."""
 
 
 def handle(broker: Broker, exchange: Request, request: ProduceRequest) -> ProduceResponse | None:
-    now_ms = broker.clock.now_ms()
-    waits: list[tuple[PartitionProduceResponse, Partition, int]] = []
-    response = ProduceResponse([])
+    appends = _Appends(broker, exchange, request)
     for topic in request.topic_data:
-        response.responses.append(_append_topic(broker, exchange, request, topic, now_ms, waits, response))
-    if request.acks == 0:
-        _finish_unacknowledged(exchange, response)
-        return None
-    if not waits:
-        return response
-    _park(broker, exchange, request, response, waits)
-    return None
+        appends.add(topic)
+    return appends.end()
 
 
-def _append_topic(
-    broker: Broker,
-    exchange: Request,
-    request: ProduceRequest,
-    topic: TopicProduceData,
-    now_ms: int,
-    waits: list[tuple[PartitionProduceResponse, Partition, int]],
-    response: ProduceResponse,
-) -> TopicProduceResponse:
-    answers = []
-    for data in topic.partition_data:
-        answer = PartitionProduceResponse(data.index)
-        answers.append(answer)
-        partition = None
-        try:
-            partition = _find(broker, exchange, request, topic, data)
-            _check_in_sync(partition, request.acks)
-            if data.records is None:
-                raise ApiError(ErrorCode.INVALID_RECORD, "Produce requests must carry a record batch")
-            batch: memoryview = data.records  # type: ignore[assignment]  # always a view into the buffer
-            _check_allowed(batch, exchange.version)
-            appended = partition.append(batch, now_ms)
-        except ApiError as problem:
-            _refuse(answer, problem)
-            if problem.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and partition is not None:
-                _hint(broker, exchange, answer, partition, response)
-            continue
+class _Appends:
+    """One request: its answers so far, and what they wait for.
+
+    A batch that begins a transaction is appended when the transaction's coordinator has confirmed it.
+    """
+
+    def __init__(self, broker: Broker, exchange: Request, request: ProduceRequest) -> None:
+        self._broker = broker
+        self._exchange = exchange
+        self._request = request
+        self._response = ProduceResponse([])
+        self._waits: list[tuple[PartitionProduceResponse, Partition, int]] = []
+        self._unverified = 0
+        self._is_read = False
+        """All batches of the request have been looked at."""
+
+    def add(self, topic: TopicProduceData) -> None:
+        answers = []
+        for data in topic.partition_data:
+            answer = PartitionProduceResponse(data.index)
+            answers.append(answer)
+            partition = None
+            try:
+                partition = _find(self._broker, self._exchange, self._request, topic, data)
+                _check_in_sync(partition, self._request.acks)
+                if data.records is None:
+                    raise ApiError(ErrorCode.INVALID_RECORD, "Produce requests must carry a record batch")
+                batch: memoryview = data.records  # type: ignore[assignment]  # always a view into the buffer
+                _check_codec(batch, self._exchange.version)
+                if is_transactional(batch):
+                    self._append_transactional(partition, batch, answer)
+                else:
+                    self._append(partition, batch, answer)
+            except ApiError as problem:
+                self._refuse(partition, answer, problem)
+        self._response.responses.append(TopicProduceResponse(topic.name, topic.topic_id, answers))
+
+    def _append(
+        self, partition: Partition, batch: memoryview, answer: PartitionProduceResponse, guard: object = None
+    ) -> None:
+        appended = partition.append(batch, self._broker.clock.now_ms(), guard=guard)
         answer.base_offset = appended.first_offset
         answer.log_append_time_ms = appended.log_append_time_ms
         answer.log_start_offset = appended.log_start_offset
-        reached = partition.high_watermark if request.acks == ALL else partition.durable_end
-        if appended.last_offset >= reached and request.acks:
-            waits.append((answer, partition, appended.last_offset))
-    return TopicProduceResponse(topic.name, topic.topic_id, answers)
+        acks = self._request.acks
+        reached = partition.high_watermark if acks == ALL else partition.durable_end
+        if appended.last_offset >= reached and acks:
+            self._waits.append((answer, partition, appended.last_offset))
+
+    def _append_transactional(self, partition: Partition, batch: memoryview, answer: PartitionProduceResponse) -> None:
+        if self._request.transactional_id is None:
+            raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a batch of a transaction without an id")
+        claim = self._claim(self._request.transactional_id, batch)
+        verifier = self._broker.verifier
+        if not verifier.needs_answer(partition, claim):
+            guard = None if claim.is_checked else partition.begin_verification(claim.producer_id, claim.producer_epoch)
+            self._append(partition, batch, answer, guard)
+            return
+        kept = memoryview(bytearray(batch))  # the buffer is used again before the coordinator answers
+        self._unverified += 1
+        verifier.verify(partition, claim, lambda outcome: self._verified(partition, kept, answer, outcome))
+
+    def _claim(self, transactional_id: str, batch: memoryview) -> Claim:
+        adds = self._exchange.version >= FIRST_WITH_ADDING
+        is_checked = adds or self._broker.settings.transaction_partition_verification_enable
+        return Claim(transactional_id, *producer_of(batch), adds=adds, is_checked=is_checked)
+
+    def _verified(
+        self, partition: Partition, batch: memoryview, answer: PartitionProduceResponse, outcome: object | ApiError
+    ) -> None:
+        try:
+            if isinstance(outcome, ApiError):
+                knows_abortable = self._exchange.version >= FIRST_WITH_ABORTABLE
+                raise unverified(outcome, knows_abortable=knows_abortable, otherwise=ErrorCode.NOT_ENOUGH_REPLICAS)
+            self._append(partition, batch, answer, outcome)
+        except ApiError as problem:
+            self._refuse(partition, answer, problem)
+        self._unverified -= 1
+        if self._is_read and not self._unverified:
+            response = self._finish()
+            if response is not None:
+                self._exchange.reply(response)
+
+    def _refuse(self, partition: Partition | None, answer: PartitionProduceResponse, problem: ApiError) -> None:
+        _refuse(answer, problem)
+        if problem.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and partition is not None:
+            _hint(self._broker, self._exchange, answer, partition, self._response)
+
+    def end(self) -> ProduceResponse | None:
+        self._is_read = True
+        return None if self._unverified else self._finish()
+
+    def _finish(self) -> ProduceResponse | None:
+        """The response where nothing is to be waited for; otherwise it is sent later, or never."""
+        if self._request.acks == 0:
+            _finish_unacknowledged(self._exchange, self._response)
+            return None
+        if self._waits:
+            _park(self._broker, self._exchange, self._request, self._response, self._waits)
+            return None
+        return self._response
 
 
 def _find(
@@ -95,8 +162,6 @@ def _find(
         raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
     if partition.name.topic in INTERNAL_TOPICS and exchange.client_id != "__admin_client":
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {partition.name.topic}")
-    if request.transactional_id is not None:
-        raise ApiError(ErrorCode.INVALID_TXN_STATE, "Transactions are not served by this version of Barnabas")
     return partition
 
 
@@ -111,9 +176,7 @@ def _check_in_sync(partition: Partition, acks: int) -> None:
         )
 
 
-def _check_allowed(batch: memoryview, version: int) -> None:
-    if is_transactional(batch):
-        raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a batch of a transaction without an id")
+def _check_codec(batch: memoryview, version: int) -> None:
     if version < FIRST_WITH_ZSTD and codec_number(batch) == Codec.ZSTD:
         raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd is not for version {version} of Produce")
 

@@ -6,10 +6,11 @@ from barnabas.core.group.classic import State
 from barnabas.core.group.offsets import CommittedOffset, commit_record, tombstone
 from barnabas.core.group.subscriptions import CONSUMER, Subscription
 from barnabas.core.group.turn import Turn
+from barnabas.core.txn.marker import Producer
 from barnabas.model.errors import ApiError, ErrorCode
 from barnabas.model.ids import ZERO_UUID
 from barnabas.model.settings import LONG_MAX
-from barnabas.wire.api import offset_commit, offset_delete, offset_fetch
+from barnabas.wire.api import offset_commit, offset_delete, offset_fetch, txn_offset_commit
 
 NOT_FOUND_FROM_VERSION = 9
 """OffsetCommit: clients of earlier versions expect ILLEGAL_GENERATION for a group that is not there."""
@@ -26,7 +27,9 @@ class OffsetsTurn(Turn):
         for topic in request.topics:
             answers = [
                 offset_commit.OffsetCommitResponsePartition(
-                    wanted.partition_index, code or self._commit(request, topic, wanted)
+                    wanted.partition_index,
+                    code
+                    or self._commit(request.group_id, topic.name, wanted, topic.topic_id, request.retention_time_ms),
                 )
                 for wanted in topic.partitions
             ]
@@ -35,24 +38,59 @@ class OffsetsTurn(Turn):
 
     def _commit(
         self,
-        request: offset_commit.OffsetCommitRequest,
-        topic: offset_commit.OffsetCommitRequestTopic,
-        wanted: offset_commit.OffsetCommitRequestPartition,
+        group_id: str,
+        topic: str,
+        wanted: offset_commit.OffsetCommitRequestPartition | txn_offset_commit.TxnOffsetCommitRequestPartition,
+        topic_id: bytes = ZERO_UUID,
+        retention_ms: int = -1,
     ) -> ErrorCode:
         metadata = wanted.committed_metadata or ""
         if len(metadata) > self._policy.offset_metadata_max_bytes:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
-        wall_ms, kept_ms = self._request.wall_ms, request.retention_time_ms
+        wall_ms = self._request.wall_ms
         committed = CommittedOffset(
             wanted.committed_offset,
             wanted.committed_leader_epoch,
             metadata,
             wall_ms,
-            -1 if kept_ms < 0 else min(wall_ms + kept_ms, LONG_MAX),
-            topic.topic_id,
+            -1 if retention_ms < 0 else min(wall_ms + retention_ms, LONG_MAX),
+            topic_id,
         )
-        self.records.append(commit_record(request.group_id, (topic.name, wanted.partition_index), committed))
+        self.records.append(commit_record(group_id, (topic, wanted.partition_index), committed))
         return ErrorCode.NONE
+
+    def commit_in_transaction(self, request: txn_offset_commit.TxnOffsetCommitRequest) -> None:
+        """The offsets are pending until the marker of the transaction comes (KIP-98, KIP-447)."""
+        code = ErrorCode.NONE
+        try:
+            self._check_transactional_commit(request)
+        except ApiError as problem:
+            code = problem.code
+        producer = Producer(request.producer_id, request.producer_epoch, self._request.guard)
+        response = txn_offset_commit.TxnOffsetCommitResponse()
+        for topic in request.topics:
+            answers = [
+                txn_offset_commit.TxnOffsetCommitResponsePartition(
+                    wanted.partition_index, code or self._commit(request.group_id, topic.name, wanted)
+                )
+                for wanted in topic.partitions
+            ]
+            response.topics.append(txn_offset_commit.TxnOffsetCommitResponseTopic(topic.name, answers))
+        self.records = [record._replace(producer=producer) for record in self.records]
+        self._reply(response)
+
+    def _check_transactional_commit(self, request: txn_offset_commit.TxnOffsetCommitRequest) -> None:
+        """Those who name neither generation nor member are not checked: they came before KIP-447."""
+        if not request.group_id:
+            raise ApiError(ErrorCode.INVALID_GROUP_ID)
+        group = self._machine.groups.get(request.group_id)
+        if request.generation_id < 0 and not request.member_id and request.group_instance_id is None:
+            return
+        if group is None:
+            raise ApiError(ErrorCode.ILLEGAL_GENERATION)
+        member = self._find(group, request.member_id, request.group_instance_id)
+        self._check_generation(group, request.generation_id)
+        member.deadline_ms = self._now_ms + member.session_timeout_ms
 
     def _check_commit(self, request: offset_commit.OffsetCommitRequest) -> None:
         """Members commit in their generation; commits without a generation need a group without members.

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from barnabas.core.decision import Decision
+from barnabas.core.decision import NEVER_MS, Decision, Tick
 from barnabas.core.group import classic
+from barnabas.core.group import records as framing
 from barnabas.core.group.classic import ClassicGroup, Reply
 from barnabas.core.group.commits import OffsetsTurn
 from barnabas.core.group.expiry import expired
@@ -23,8 +24,9 @@ from barnabas.core.group.offsets import Offsets, tombstone
 from barnabas.core.group.rebalancing import RebalancingTurn
 from barnabas.core.group.records import GroupRecord
 from barnabas.core.group.turn import GroupPolicy, GroupRequest, Turn
+from barnabas.core.txn.marker import EndMarker
 from barnabas.model.errors import ErrorCode, invariant
-from barnabas.model.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ZERO_UUID
+from barnabas.model.ids import NO_PRODUCER_ID, ZERO_UUID
 from barnabas.model.ports import Random
 from barnabas.wire.api import (
     delete_groups,
@@ -37,7 +39,9 @@ from barnabas.wire.api import (
     offset_delete,
     offset_fetch,
     sync_group,
+    txn_offset_commit,
 )
+from barnabas.wire.schema import DecodeError
 from barnabas.wire.stored.classic_group import GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 
 _DECIDE: dict[type, tuple[type[Turn], Callable[[Any, Any], None]]] = {
@@ -46,21 +50,14 @@ _DECIDE: dict[type, tuple[type[Turn], Callable[[Any, Any], None]]] = {
     heartbeat.HeartbeatRequest: (MembershipTurn, MembershipTurn.heartbeat),
     leave_group.LeaveGroupRequest: (MembershipTurn, MembershipTurn.leave),
     offset_commit.OffsetCommitRequest: (OffsetsTurn, OffsetsTurn.commit),
+    txn_offset_commit.TxnOffsetCommitRequest: (OffsetsTurn, OffsetsTurn.commit_in_transaction),
     offset_fetch.OffsetFetchRequest: (OffsetsTurn, OffsetsTurn.fetch),
     offset_delete.OffsetDeleteRequest: (OffsetsTurn, OffsetsTurn.delete_offsets),
     describe_groups.DescribeGroupsRequest: (ListingTurn, ListingTurn.describe),
     list_groups.ListGroupsRequest: (ListingTurn, ListingTurn.list),
     delete_groups.DeleteGroupsRequest: (ListingTurn, ListingTurn.delete),
 }
-NEVER_MS = 1 << 62
 _CHANGES_MEMBERS = (join_group.JoinGroupRequest, sync_group.SyncGroupRequest, leave_group.LeaveGroupRequest)
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Time has gone on."""
-
-    wall_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +95,8 @@ class GroupMachine:
             return self._tick(now_ms, request.wall_ms)
         if isinstance(request, TopicsDeleted):
             return self._topics_deleted(request.topics)
+        if isinstance(request, EndMarker):
+            return Decision(records=[request], replies=[(token, None)])
         invariant(isinstance(request, GroupRequest), f"{type(request).__name__} is not a request about groups")
         assert isinstance(request, GroupRequest)  # for the type checker
         kind, decide = _DECIDE[type(request.message)]
@@ -158,15 +157,32 @@ class GroupMachine:
 
     # Replay
 
-    def replay(self, records: Sequence[GroupRecord], *, next_offset: int, raft_epoch: int, timestamp_ms: int) -> None:
+    def replay(
+        self, records: Sequence[GroupRecord | EndMarker], *, next_offset: int, raft_epoch: int, timestamp_ms: int
+    ) -> None:
         """What a decision of this machine has appended."""
         first = next_offset - len(records)
         for number, record in enumerate(records):
-            self.replay_record(first + number, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, record)
+            if isinstance(record, EndMarker):
+                self.replay_end_marker(record.producer_id, record.producer_epoch, committed=record.committed)
+            else:
+                producer_id = record.producer.producer_id if record.producer is not None else NO_PRODUCER_ID
+                self._replay(first + number, producer_id, record)
 
-    def replay_record(self, offset: int, producer_id: int, producer_epoch: int, record: GroupRecord) -> None:
+    def replay_stored(
+        self, offset: int, producer_id: int, producer_epoch: int, key: bytes | None, value: bytes | None
+    ) -> None:
+        """A record of the log. One that this build cannot read is skipped, and stays in the log."""
+        try:
+            record = framing.decode(key, value)
+        except DecodeError:
+            return
+        if record is not None:
+            self._replay(offset, producer_id, record)
+
+    def _replay(self, offset: int, producer_id: int, record: GroupRecord) -> None:
         """``producer_id`` is that of a transaction; what it commits counts when its end marker says so."""
-        key, value = record
+        key, value = record.key, record.value
         if isinstance(key, OffsetCommitKey):
             self.offsets.replay(offset, producer_id, key, value if isinstance(value, OffsetCommitValue) else None)
         elif value is None:
@@ -181,7 +197,7 @@ class GroupMachine:
     def replay_end_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
         self.offsets.replay_end_marker(producer_id, committed=committed)
 
-    def loaded(self, now_ms: int, wall_ms: int) -> None:
+    def loaded(self, now_ms: int, wall_ms: int) -> Sequence[Any]:
         """The log has been replayed: sessions begin anew, and groups that are too large now rebalance."""
         self._loaded = True
         self._live = {group_id: group for group_id, group in self.groups.items() if group.is_live}
@@ -192,6 +208,7 @@ class GroupMachine:
                 group.prepare(now_ms, wall_ms, "the group is larger than group.max.size", 0)
             group.quiet_until_ms = group.next_deadline_ms()
         self._find_next_deadline()
+        return ()
 
     def dismiss_all(self, code: ErrorCode) -> list[Reply]:
         """The shard ends: answers all waiting requests with the error."""

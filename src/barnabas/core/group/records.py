@@ -8,6 +8,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
+from barnabas.core.txn.marker import Producer
 from barnabas.wire import codec
 from barnabas.wire.schema import DecodeError, Message
 from barnabas.wire.stored.classic_group import (
@@ -43,6 +44,8 @@ class GroupRecord(NamedTuple):
     key: OffsetCommitKey | GroupMetadataKey
     value: OffsetCommitValue | GroupMetadataValue | None
     """None is a tombstone."""
+    producer: Producer | None = None
+    """Of the transaction that commits the offset."""
 
 
 def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:

@@ -40,6 +40,8 @@ class GroupRequest:
     wall_ms: int
     may_wait: bool = False
     """The sender goes on with its work while an answer of no consequence is held back."""
+    guard: object = None
+    """Of a commit in a transaction: its coordinator knows the partition of this group (``core.txn.marker``)."""
 
 
 class Groups(Protocol):

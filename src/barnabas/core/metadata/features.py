@@ -31,9 +31,11 @@ KNOWN_RANGES = {
 HANDLED_FEATURES = {
     "metadata.version": (7, 30),
     "kraft.version": (0, 1),
+    "transaction.version": (0, 2),
 }
 
 METADATA_VERSION = "metadata.version"
+TRANSACTION_VERSION = "transaction.version"
 ELIGIBLE_LEADER_REPLICAS = "eligible.leader.replicas.version"
 KRAFT_VERSION = "kraft.version"
 
