@@ -590,11 +590,11 @@ class Partition:
     # Deleting
 
     def delete_records_before(self, offset: int) -> int:
-        """Moves the log start offset forward, never past what is committed; returns where the log starts then."""
-        if not 0 <= offset <= self.high_watermark:
+        """Moves the log start offset forward, at most to the last stable offset; returns where the log starts then."""
+        if not 0 <= offset <= self.last_stable_offset:
             raise ApiError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} of {self.name} is outside 0..{self.high_watermark}, the high watermark",
+                f"offset {offset} of {self.name} is outside 0..{self.last_stable_offset}, the last stable offset",
             )
         with _storage_errors():
             start = self.log.delete_records_before(offset)
@@ -627,7 +627,7 @@ class Partition:
         if log.offline is not None:
             return
         log.expire_producers(now_ms, self._clock.monotonic_ms())
-        log.delete_old_segments(now_ms, self.high_watermark)
+        log.delete_old_segments(now_ms, self.last_stable_offset)
         self._finish_deletion()
         if log.has_unflushed_segments:
             self.flush()

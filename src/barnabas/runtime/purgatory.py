@@ -15,7 +15,7 @@ from barnabas.runtime.partition import Partition
 class DelayedFetch:
     """Calls ``finish`` once: when enough bytes can be seen, something else happened, or time is up."""
 
-    __slots__ = ("_finish", "_missing_bytes", "_offsets", "_partitions", "_timer")
+    __slots__ = ("_finish", "_missing_bytes", "_offsets", "_partitions", "_timer", "_unstable_bytes")
 
     def __init__(
         self,
@@ -31,6 +31,8 @@ class DelayedFetch:
         self._partitions = dict(partitions)
         self._offsets = self._partitions if committed_only else None
         """Read-committed: a partition counts only once its last stable offset has passed where the reader stands."""
+        self._unstable_bytes: dict[Partition, int] = {}
+        """What has grown meanwhile: it can be seen when the transaction ends."""
         self._missing_bytes = missing_bytes
         self._finish: Callable[[], None] | None = finish
         for partition in self._partitions:
@@ -38,8 +40,11 @@ class DelayedFetch:
         self._timer: Timer = clock.call_at(deadline_ms, self.disturbed)
 
     def grown(self, partition: Partition, grown_bytes: int) -> None:
-        if self._offsets is not None and partition.visible_end(committed_only=True) <= self._offsets[partition]:
-            return
+        if self._offsets is not None:
+            grown_bytes += self._unstable_bytes.pop(partition, 0)
+            if partition.visible_end(committed_only=True) <= self._offsets[partition]:
+                self._unstable_bytes[partition] = grown_bytes
+                return
         self._missing_bytes -= grown_bytes
         if self._missing_bytes <= 0:
             self.disturbed()

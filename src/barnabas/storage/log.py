@@ -459,9 +459,9 @@ class Log:
         """Moves the log start offset forward and drops segments that lie before it; returns the new start."""
         return retention.delete_records_before(self, offset, self.now_ms)
 
-    def delete_old_segments(self, now_ms: int, high_watermark: int) -> int:
+    def delete_old_segments(self, now_ms: int, stable_offset: int) -> int:
         """Applies retention.ms, retention.bytes and the log start offset; returns how many segments went."""
-        return retention.delete_old_segments(self, now_ms, high_watermark)
+        return retention.delete_old_segments(self, now_ms, stable_offset)
 
     def remove_deleted_files(self, now_ms: int) -> int:
         """Removes .deleted files whose delay is over; returns how many still wait."""

@@ -28,14 +28,14 @@ def delete_records_before(log: Log, offset: int, now_ms: int) -> int:
     return log.log_start_offset
 
 
-def delete_old_segments(log: Log, now_ms: int, high_watermark: int) -> int:
+def delete_old_segments(log: Log, now_ms: int, stable_offset: int) -> int:
     log.check_online()
     count = 0
     settings = log.settings
     if settings.deletes:
         if settings.retention_ms >= 0:
             oldest_ms = now_ms - settings.retention_ms
-            count += _delete_while(log, now_ms, high_watermark, lambda s: s.largest_timestamp() < oldest_ms)
+            count += _delete_while(log, now_ms, stable_offset, lambda s: s.largest_timestamp() < oldest_ms)
         if settings.retention_bytes >= 0:
             surplus = log.size_bytes - settings.retention_bytes
 
@@ -44,7 +44,7 @@ def delete_old_segments(log: Log, now_ms: int, high_watermark: int) -> int:
                 surplus -= segment.size
                 return surplus >= 0
 
-            count += _delete_while(log, now_ms, high_watermark, is_surplus)
+            count += _delete_while(log, now_ms, stable_offset, is_surplus)
     return count + delete_before_start(log, now_ms)
 
 
@@ -53,8 +53,8 @@ def delete_before_start(log: Log, now_ms: int) -> int:
     return _delete_while(log, now_ms, start, lambda segment: segment.next_offset <= start)
 
 
-def _delete_while(log: Log, now_ms: int, high_watermark: int, condition: Callable[[Segment], bool]) -> int:
-    """Deletes from the oldest segment on, below the high watermark, while the condition holds.
+def _delete_while(log: Log, now_ms: int, stable_offset: int, condition: Callable[[Segment], bool]) -> int:
+    """Deletes from the oldest segment on, below the last stable offset, while the condition holds.
 
     None while the cleaner is at work on the log: what is due is still due when it has finished.
     """
@@ -64,7 +64,7 @@ def _delete_while(log: Log, now_ms: int, high_watermark: int, condition: Callabl
     for segment in log.segments:
         if not segment.size and segment is log.active:
             break
-        if segment.next_offset > high_watermark or not condition(segment):
+        if segment.next_offset > stable_offset or not condition(segment):
             break
         count += 1
     if count == len(log.segments) and not _has_rolled(log, now_ms):

@@ -1,4 +1,7 @@
-"""DeleteRecords 0–2: moves the start of a log forward (KIP-107). -1 stands for the high watermark."""
+"""DeleteRecords 0–2: moves the start of a log forward (KIP-107), at most to the last stable offset.
+
+-1 stands for that offset, which is the high watermark unless a transaction is open.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from barnabas.wire.api.delete_records import (
     DeleteRecordsTopicResult,
 )
 
-HIGH_WATERMARK = -1
+ALL = -1
 
 
 def handle(broker: Broker, exchange: Request, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
@@ -40,4 +43,4 @@ def _delete(broker: Broker, topic: str, number: int, offset: int) -> int:
     partition.check_leader()
     if not partition.allows_deletion:
         raise ApiError(ErrorCode.POLICY_VIOLATION)
-    return partition.delete_records_before(partition.high_watermark if offset == HIGH_WATERMARK else offset)
+    return partition.delete_records_before(partition.last_stable_offset if offset == ALL else offset)

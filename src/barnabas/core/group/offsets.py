@@ -5,6 +5,7 @@ Offsets committed in an open transaction (TxnOffsetCommit) are kept separately u
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -34,6 +35,8 @@ class Offsets:
         self._by_group: dict[str, dict[Place, CommittedOffset]] = {}
         self._open: dict[int, dict[tuple[str, Place], CommittedOffset]] = {}
         """Producer id -> what its open transaction has committed."""
+        self._pending: Counter[tuple[str, Place]] = Counter()
+        """How many open transactions have committed each place."""
 
     def of(self, group_id: str) -> dict[Place, CommittedOffset]:
         return self._by_group.get(group_id, {})
@@ -43,10 +46,10 @@ class Offsets:
 
     def is_unstable(self, group_id: str, place: Place) -> bool:
         """Whether an open transaction may change it."""
-        return any((group_id, place) in held for held in self._open.values())
+        return (group_id, place) in self._pending
 
     def has_open(self, group_id: str) -> bool:
-        return any(name == group_id for held in self._open.values() for name, _ in held)
+        return any(name == group_id for name, _ in self._pending)
 
     def replay(self, offset: int, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
         place = (key.topic, key.partition)
@@ -65,13 +68,21 @@ class Offsets:
         if producer_id == NO_PRODUCER_ID:
             self._put(key.group, place, committed)
         else:
-            self._open.setdefault(producer_id, {})[key.group, place] = committed
+            held = self._open.setdefault(producer_id, {})
+            self._pending[key.group, place] += (key.group, place) not in held
+            held[key.group, place] = committed
 
     def replay_end_marker(self, producer_id: int, *, committed: bool) -> None:
         for (group_id, place), held in self._open.pop(producer_id, {}).items():
+            self._discard_pending(group_id, place)
             known = self.of(group_id).get(place)
             if committed and (known is None or held.record_offset > known.record_offset):
                 self._put(group_id, place, held)
+
+    def _discard_pending(self, group_id: str, place: Place) -> None:
+        self._pending[group_id, place] -= 1
+        if not self._pending[group_id, place]:
+            del self._pending[group_id, place]
 
     def _put(self, group_id: str, place: Place, committed: CommittedOffset) -> None:
         offsets = self._by_group.get(group_id)
@@ -80,8 +91,10 @@ class Offsets:
         offsets[place] = committed
 
     def _take_away(self, group_id: str, place: Place) -> None:
-        for held in self._open.values():
-            held.pop((group_id, place), None)
+        if (group_id, place) in self._pending:
+            del self._pending[group_id, place]
+            for held in self._open.values():
+                held.pop((group_id, place), None)
         offsets = self._by_group.get(group_id)
         if offsets is not None:
             offsets.pop(place, None)
