@@ -1,8 +1,8 @@
 """Adopts the folder of a single-node Kafka: checks whether this build can serve it.
 
 The formats are the same, so nothing is converted. The checks find what this build does not support: secured data would
-be served without authentication, open transactions would never end. They change nothing in the folder. With force, a
-marker file records which objections were waived; without it ``serve`` refuses such a folder.
+be served without authentication. They change nothing in the folder. With force, a marker file records which
+objections were waived; without it ``serve`` refuses such a folder.
 """
 
 from __future__ import annotations
@@ -207,25 +207,20 @@ def _look_into(disk: Disk, directory: str, partition: TopicPartition, findings: 
             f"{directory}/{checkpoints.PARTITION_METADATA} names the topic id {uuid_text(topic_id)}, and the metadata "
             f"{uuid_text(topic.topic_id)}: the records of {partition} would not be served"
         )
-    _look_for_transactions(disk, directory, partition, files, findings)
+    _check_producers(disk, directory, partition, files, findings)
 
 
-def _look_for_transactions(
+def _check_producers(
     disk: Disk, directory: str, partition: TopicPartition, files: list[str], findings: Findings
 ) -> None:
     snapshots = sorted(file for file in files if file.endswith(SNAPSHOT_SUFFIX))
-    if not snapshots:
-        return
     try:
-        entries = decode_snapshot(disk.read_file(f"{directory}/{snapshots[-1]}"))
+        if snapshots:
+            decode_snapshot(disk.read_file(f"{directory}/{snapshots[-1]}"))
     except CorruptSnapshot:
         findings.obstacles.append(
-            f"{directory}/{snapshots[-1]} is damaged: {partition} may have an open transaction, which would never end "
-            "here"
+            f"{directory}/{snapshots[-1]} is damaged: the producers of {partition} are looked for in its log"
         )
-        return
-    if any(entry.transaction_first_offset >= 0 for entry in entries):
-        findings.obstacles.append(f"{partition} has an open transaction, which would never end here")
 
 
 def _faults(findings: Findings) -> list[str]:
