@@ -185,7 +185,7 @@ def test_a_damaged_offset_is_not_served_and_costs_the_groups_of_its_partition_on
         assert committed(client, "my-group") == (ErrorCode.NOT_COORDINATOR, -1)
         assert commit(client, "my-group", 778) is ErrorCode.NOT_COORDINATOR
         assert committed(client, "orders") == (ErrorCode.NONE, 777)
-        (line,) = [line for line in broker.output.splitlines() if "groups cannot be loaded" in line]
+        (line,) = [line for line in broker.output.splitlines() if "a coordinator cannot be loaded" in line]
     assert '"partition": "__consumer_offsets-12"' in line
     assert str(path) in line
     assert "offset 0 (CRC)" in line

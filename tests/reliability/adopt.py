@@ -1,8 +1,9 @@
 """Kafka's folder in Barnabas and back: ``python -m tests.reliability.adopt`` (Java, and Maven or KAFKA_LIBS).
 
-Kafka is filled with ten topics, all codecs, a compacted topic, settings, committed groups and an idempotent producer,
-and stopped. The folder is adopted and served by Barnabas, which must show the same and is written to; then Kafka starts
-on it again and must show both. Last, Kafka starts on a folder that only Barnabas ever wrote.
+Kafka is filled with ten topics, all codecs, a compacted topic, settings, committed groups, an idempotent producer and
+transactions, one of them open, and stopped. The folder is adopted and served by Barnabas, which must show the same,
+let the open transaction be ended, and is written to; then Kafka starts on it again and must show both. Last, Kafka
+starts on a folder that only Barnabas ever wrote.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
+from barnabas.client.wire import Client
+from barnabas.model.ids import TopicPartition as Place
 from bench.systems import Kafka, unavailable
 from tests.reliability.process import BrokerProcess
+from tests.reliability.stable_offsets import read_committed, unstable
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 GROUPS = ("readers", "orders", "billing", "my-group")
@@ -68,6 +72,48 @@ def fill(servers: str, mark: str, topics: int = 10) -> None:
         reader.close()
 
 
+def leave_open(servers: str, mark: str) -> None:
+    """Ended transactions, and one that its producer leaves open."""
+    settings = {"bootstrap.servers": servers, "transaction.timeout.ms": 900_000, "log_level": 0}
+    producer = Producer({**settings, "transactional.id": "worker"})
+    producer.init_transactions(60)
+    for ended in ("commit", "abort", "open"):
+        producer.begin_transaction()
+        for count in range(20):
+            producer.produce("topic-0", f"{mark}-{ended}-{count}".encode(), partition=0)
+        assert producer.flush(60) == 0
+        if ended == "commit":
+            producer.commit_transaction(60)
+        elif ended == "abort":
+            producer.abort_transaction(60)
+
+
+def take_over(servers: str, mark: str) -> None:
+    """The transaction that was left open holds readers back; its new owner ends it."""
+    with Client(servers) as client:
+        place = [Place("topic-0", 0)]
+        assert unstable(client, place), "the transaction that was left open is not open any more"
+        settings = {"bootstrap.servers": servers, "transactional.id": "worker", "log_level": 0}
+        producer = Producer(settings)
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        producer.produce("topic-0", f"{mark}-commit-taken-over".encode(), partition=0)
+        producer.commit_transaction(60)
+        patiently_until(lambda: not unstable(client, place))
+    seen = [message.value() or b"" for message in read_committed(servers, "topic-0")[0]]
+    transactional = [value for value in seen if value.count(b"-") >= 2 and value.split(b"-")[1] in (b"abort", b"open")]
+    assert not transactional, f"aborted records are read: {transactional[:3]}"
+    assert sum(value.startswith(mark.encode() + b"-commit-taken-over") for value in seen) == 1
+    print(f"{mark}: the open transaction was ended by its new owner, readers go on", flush=True)
+
+
+def patiently_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def look(servers: str) -> Content:
     content = Content()
     admin = AdminClient({"bootstrap.servers": servers})
@@ -89,13 +135,16 @@ def look(servers: str) -> Content:
 
 
 def read(servers: str, topic: str, partitions: int) -> list[tuple[int, int, bytes | None, bytes | None]]:
-    reader = Consumer({"bootstrap.servers": servers, "group.id": "look", "enable.auto.commit": False, "log_level": 0})
+    settings = {"group.id": "look", "enable.auto.commit": False, "log_level": 0, "isolation.level": "read_uncommitted"}
+    reader = Consumer({"bootstrap.servers": servers, **settings})
     ends = {p: end_of(reader, TopicPartition(topic, p)) for p in range(partitions)}
     reader.assign([TopicPartition(topic, p, 0) for p in range(partitions)])
     found: list[tuple[int, int, bytes | None, bytes | None]] = []
     at = dict.fromkeys(ends, 0)
     deadline = time.monotonic() + 60
     while any(at[p] < ends[p] for p in ends):
+        for place in reader.position([TopicPartition(topic, p) for p in ends]):
+            at[place.partition] = max(at[place.partition], place.offset)  # past markers too
         assert time.monotonic() < deadline, f"{topic} could not be read to its end"
         for message in reader.consume(1000, 0.5):
             assert message.error() is None, message.error()
@@ -132,17 +181,21 @@ def run() -> None:
     with Kafka() as kafka:
         kafka.start()
         fill(kafka.servers, "kafka")
+        leave_open(kafka.servers, "kafka")
         written = look(kafka.servers)
         kafka.stop()
         data = kafka.folder / "data"
         subprocess.run([sys.executable, "-m", "barnabas", "adopt", str(data)], check=True)
         with BrokerProcess(data) as broker:
             same(written, look(broker.bootstrap_servers), "Barnabas on Kafka's folder")
+            take_over(broker.bootstrap_servers, "barnabas")
             fill(broker.bootstrap_servers, "barnabas")
+            leave_open(broker.bootstrap_servers, "barnabas")
             added = look(broker.bootstrap_servers)
             assert broker.stop() == 0
         kafka.start()
         same(added, look(kafka.servers), "Kafka on the adopted folder")
+        take_over(kafka.servers, "kafka-again")
     with tempfile.TemporaryDirectory(prefix="barnabas-adopt-") as folder, Kafka() as kafka:
         with BrokerProcess(Path(folder) / "data") as broker:
             fill(broker.bootstrap_servers, "own")

@@ -28,13 +28,6 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from barnabas.app.os_disk import OsDisk
-from barnabas.model.ids import TopicPartition as LogName
-from barnabas.model.topic_settings import TopicSettings
-from barnabas.storage.log import Log
-from barnabas.storage.producer_state import Origin
-from barnabas.wire.batch import is_transactional, producer_of
-from barnabas.wire.records import Record, encode_batch, encode_end_marker
 from bench.systems import answers, free_port, libraries, unavailable
 from tests.reliability.process import BrokerProcess
 from tests.reliability.raw import wait_until
@@ -72,12 +65,12 @@ def make_folder(folder: Path) -> dict[str, int]:
         for future in admin.delete_records([TopicPartition("deleted-from", 0, MESSAGES // 2)]).values():
             future.result(30)
         _commit(broker.bootstrap_servers, "codec-none")
+        _run_transactions(broker.bootstrap_servers)
         _churn(admin)
         metadata = folder / "__cluster_metadata-0"
         wait_until(lambda: not (metadata / f"{0:020d}-{0:010d}.checkpoint").exists(), "a metadata snapshot is taken")
         if broker.stop() != 0:
             raise Complaint(broker.output)
-    _add_transactions(folder / "transactions-0")
     full = [*(f"codec-{codec}" for codec in CODECS), "recompressed", "append-time", "compacted"]
     counts = {f"{topic}-0": MESSAGES for topic in full}
     return counts | {"deleted-from-0": MESSAGES // 2, "transactions-0": 10 * TRANSACTIONS // 2}
@@ -149,30 +142,27 @@ def _churn(admin: AdminClient) -> None:
                 future.result(30)
 
 
-def _add_transactions(directory: Path) -> None:
-    """Committed and aborted ones in turn, from two producers at a time, with other records between."""
-    disk = OsDisk()
-    now_ms = int(time.time() * 1000)
-    log = Log.open(disk, str(directory), LogName("transactions", 0), TopicSettings(), now_ms=now_ms)
-    leader_epoch = max(0, log.latest_epoch)
-
-    def append(data: bytes, origin: Origin = Origin.CLIENT) -> None:
-        guard = log.producers.begin_verification(*producer_of(data)) if is_transactional(data) else None
-        log.append_as_leader(memoryview(bytearray(data)), leader_epoch, now_ms, origin=origin, guard=guard)
-
-    for number in range(TRANSACTIONS):
-        producer_id, sequence = 1000 + number % 2, number // 2 * 10
-        records = [Record(-1, now_ms, b"k", b"transactional %d" % number) for _ in range(10)]
-        fields = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence}
-        append(encode_batch(records, transactional=True, **fields))
-        if number % 2:
-            for ended, commit in ((1000, True), (1001, False)):
-                marker = encode_end_marker(
-                    commit=commit, coordinator_epoch=0, producer_id=ended, producer_epoch=0, timestamp=now_ms
-                )
-                append(marker, Origin.COORDINATOR)
-    log.close()
-    disk.close()
+def _run_transactions(servers: str) -> None:
+    """Committed and aborted ones in turn, from two producers at a time, with offsets; one more is left open."""
+    common = {"bootstrap.servers": servers, "transaction.timeout.ms": 900_000, "log_level": 0}
+    producers = [Producer({**common, "transactional.id": f"dump-{number}"}) for number in range(3)]
+    for producer in producers:
+        producer.init_transactions(30)
+    reader = Consumer({"bootstrap.servers": servers, "group.id": "transactional", "log_level": 0})
+    for number in range(0, TRANSACTIONS, 2):
+        for producer in producers[:2]:
+            producer.begin_transaction()
+            for count in range(10):
+                producer.produce("transactions", b"transactional %d %d" % (number, count), partition=0)
+            producer.flush(30)
+        offsets = [TopicPartition("codec-none", 0, number)]
+        producers[0].send_offsets_to_transaction(offsets, reader.consumer_group_metadata(), 30)
+        producers[0].commit_transaction(30)
+        producers[1].abort_transaction(30)
+    reader.close()
+    producers[2].begin_transaction()
+    producers[2].produce("transactions", b"open", partition=0)
+    producers[2].flush(30)
 
 
 # Dumping
@@ -187,10 +177,14 @@ def dump_all(folder: Path) -> dict[str, int]:
     metadata = [file for file in files if _is_metadata(file)]
     decoded = [file for file in metadata if file.suffix in (".log", ".checkpoint")]
     offsets = [file for file in files if file.parent.name.startswith("__consumer_offsets") and file.suffix == ".log"]
+    transactions = [
+        file for file in files if file.parent.name.startswith("__transaction_state") and file.suffix == ".log"
+    ]
     _dump(decoded, "--cluster-metadata-decoder")
+    _dump(transactions, "--deep-iteration", "--transaction-log-decoder")
     if offsets:
         _dump(offsets, "--deep-iteration", "--offsets-decoder")
-    others = [file for file in files if file not in decoded and file not in offsets]
+    others = [file for file in files if file not in (*decoded, *offsets, *transactions)]
     _dump(others, "--deep-iteration", "--print-data-log")
     _dump([file for file in files if file.suffix in (".index", ".timeindex")], "--index-sanity-check")
     return counts

@@ -163,7 +163,7 @@ def check_history(client: Client) -> int:
     generations: dict[str, int] = {}
     offsets: dict[tuple[str, int], int] = {}
     count = 0
-    for key, value in stored_records(client):
+    for key, value, _ in stored_records(client):
         if isinstance(key, OffsetCommitKey) and isinstance(value, OffsetCommitValue):
             place = key.group, key.partition
             assert value.offset >= offsets.get(place, 0), (
