@@ -269,22 +269,26 @@ def test_listing_and_describing(raw: Raw, topic: str) -> None:
     producer.end(commit=False)
 
 
-def test_records_of_open_transactions_are_not_deleted(raw: Raw, topic: str) -> None:
+def test_records_of_open_transactions_are_not_deleted(raw: Raw, topic: str, single_broker: EmbeddedBroker) -> None:
     raw.produce(topic, batch(b"a", b"b"))
     producer = TransactionalProducer(raw, topic)
     producer.init()
     begin(producer, topic, b"open")
 
-    def delete(offset: int) -> tuple[int, int]:
+    def delete(offset: int, timeout_ms: int = 30_000) -> tuple[int, int]:
         wanted = DeleteRecordsTopic(topic, [DeleteRecordsPartition(0, offset)])
-        reply = raw.call(DeleteRecordsRequest([wanted], 1000), DeleteRecordsResponse, 2)
+        reply = raw.call(DeleteRecordsRequest([wanted], timeout_ms), DeleteRecordsResponse, 2)
         answer = reply.topics[0].partitions[0]
         return answer.error_code, answer.low_watermark
 
-    assert delete(3) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+    assert delete(3, timeout_ms=50) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
     assert delete(-1) == (ErrorCode.NONE, 2)
-    producer.end(commit=True)
-    wait_until(lambda: latest(raw, topic, isolation_level=COMMITTED) == 4, "the marker is written")
+    with Raw(single_broker.port) as other:
+        wanted = DeleteRecordsTopic(topic, [DeleteRecordsPartition(0, 3)])
+        other.send(DeleteRecordsRequest([wanted], 30_000), 2)
+        producer.end(commit=True)
+        _, reply = other.receive(DeleteRecordsResponse, 2)
+    assert reply.topics[0].partitions[0].low_watermark == 3, "it waits for the end of the transaction"
     assert delete(-1) == (ErrorCode.NONE, 4)
 
 

@@ -1,4 +1,4 @@
-"""Parked requests: a fetch that waits for bytes, a produce that waits for its acknowledgement.
+"""Parked requests: a fetch waits for bytes, a produce for its acknowledgement, a deletion for open transactions.
 
 A parked fetch counts the bytes appended to its partitions and reads none of them until it has enough or times out.
 """
@@ -62,6 +62,30 @@ class DelayedFetch:
             for partition in self._partitions:
                 partition.remove_fetch(self)
         return finish
+
+
+class DelayedDeletion:
+    """Calls ``then`` once: when all before the offset is stable, something else happened, or time is up."""
+
+    __slots__ = ("_offset", "_partition", "_then", "_timer")
+
+    def __init__(
+        self, partition: Partition, offset: int, deadline_ms: int, clock: Clock, then: Callable[[], None]
+    ) -> None:
+        self._partition = partition
+        self._offset = offset
+        self._then = then
+        self._timer: Timer = clock.call_at(deadline_ms, self.disturbed)
+        partition.add_fetch(self)
+
+    def grown(self, partition: Partition, grown_bytes: int) -> None:
+        if partition.last_stable_offset >= self._offset:
+            self.disturbed()
+
+    def disturbed(self) -> None:
+        self._timer.cancel()
+        self._partition.remove_fetch(self)
+        self._then()
 
 
 class DelayedProduce:
