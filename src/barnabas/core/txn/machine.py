@@ -154,6 +154,8 @@ class TxnMachine:
             raise ApiError(ErrorCode.PRODUCER_FENCED)
         if current.state is TxnState.ONGOING:
             return self._prepared(current, request)
+        if bumps and current.state.is_preparing:
+            raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)  # with the bumped epoch: the transaction after this one
         if bumps and current.state.is_at_rest and not request.committed:
             # The client may have failed before the first partition was added: it gets an epoch of its own.
             return self._prepared(current, request)
