@@ -328,6 +328,10 @@ class Partition:
         """The guard that the first batch of a transaction needs; None where the transaction is open already here."""
         return self.log.producers.begin_verification(producer_id, producer_epoch)
 
+    def holds(self, producer_id: int, guard: object) -> bool:
+        """Whether no marker has come since the guard was made."""
+        return self.log.producers.holds(producer_id, guard)
+
     def end_verification(self, producer_id: int, guard: object) -> None:
         """The coordinator does not confirm the transaction."""
         self.log.producers.end_verification(producer_id, guard)

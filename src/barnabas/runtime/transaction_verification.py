@@ -49,10 +49,10 @@ class Claim(NamedTuple):
 class _Question:
     __slots__ = ("claim", "deadline_ms", "guard", "partition", "pause_ms", "then", "waiting")
 
-    def __init__(self, partition: Partition, claim: Claim, guard: object, deadline_ms: int, then: Verified) -> None:
+    def __init__(self, partition: Partition, claim: Claim, deadline_ms: int, then: Verified) -> None:
         self.partition = partition
         self.claim = claim
-        self.guard = guard
+        self.guard: object = None
         self.deadline_ms = deadline_ms
         self.then = then
         self.pause_ms = FIRST_PAUSE_MS
@@ -83,16 +83,16 @@ class TransactionVerifier:
         if asked is not None:
             asked.waiting.append((claim, then))
             return
-        guard = partition.begin_verification(claim.producer_id, claim.producer_epoch)
-        if guard is None:
+        if not partition.needs_verification(claim.producer_id, claim.producer_epoch):
             then(None)
             return
-        question = _Question(partition, claim, guard, self._clock.monotonic_ms() + PATIENCE_MS, then)
-        self._questions[key] = question
+        self._questions[key] = question = _Question(partition, claim, self._clock.monotonic_ms() + PATIENCE_MS, then)
         self._ask(question)
 
     def _ask(self, question: _Question) -> None:
-        coordinator = self._coordinator_of(question.claim.transactional_id)
+        claim = question.claim
+        question.guard = question.partition.begin_verification(claim.producer_id, claim.producer_epoch)
+        coordinator = self._coordinator_of(claim.transactional_id)
         if coordinator == NO_LEADER:
             self._answer(question, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             return
@@ -128,6 +128,9 @@ class TransactionVerifier:
         self._send_to(node_id)
 
     def _judge(self, question: _Question, code: ErrorCode) -> None:
+        if code is ErrorCode.NONE and not question.partition.holds(question.claim.producer_id, question.guard):
+            # A marker has arrived in between. It may be that of the transaction before: the answer is void either way.
+            code = ErrorCode.CONCURRENT_TRANSACTIONS
         now_ms = self._clock.monotonic_ms()
         if code is not ErrorCode.CONCURRENT_TRANSACTIONS or now_ms >= question.deadline_ms:
             self._answer(question, code)

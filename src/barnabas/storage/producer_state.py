@@ -144,7 +144,7 @@ class ProducerState:
         return None
 
     def _check_guard(self, producer_id: int, guard: object) -> None:
-        if guard is None or self._guards.get(producer_id) is not guard:
+        if not self.holds(producer_id, guard):
             raise ApiError(
                 ErrorCode.INVALID_TXN_STATE, f"the transaction of producer {producer_id} has not been verified"
             )
@@ -160,9 +160,13 @@ class ProducerState:
         guard = self._guards[producer_id] = object()
         return guard
 
+    def holds(self, producer_id: int, guard: object) -> bool:
+        """Whether no marker has come since the guard was made."""
+        return guard is not None and self._guards.get(producer_id) is guard
+
     def end_verification(self, producer_id: int, guard: object) -> None:
         """The coordinator does not confirm the transaction."""
-        if self._guards.get(producer_id) is guard:
+        if self.holds(producer_id, guard):
             del self._guards[producer_id]
 
     @staticmethod

@@ -116,7 +116,22 @@ def test_a_marker_that_comes_in_between_makes_the_answer_void(leader: Leader) ->
     leader.produce(0)
     leader.partition.append_end_marker(EndMarker(7, 0, 0, committed=False), NOW)
     leader.answer()
-    assert leader.outcomes == ["0 INVALID_TXN_STATE"]
+    assert not leader.outcomes, "the coordinator is asked again"
+    leader.clock.wait(1)
+    leader.answer(ErrorCode.TRANSACTION_ABORTABLE)
+    assert leader.outcomes == ["0 TRANSACTION_ABORTABLE"]
+
+
+def test_a_marker_of_the_transaction_before_does_no_harm(leader: Leader) -> None:
+    leader.produce(0)
+    leader.answer()
+    following = Claim("tx", 7, 1, adds=True)
+    leader.produce(0, following)
+    leader.partition.append_end_marker(EndMarker(7, 1, 0, committed=True, transaction_version=2), NOW)
+    leader.answer()
+    leader.clock.wait(1)
+    leader.answer()
+    assert leader.outcomes == ["0 appended", "0 appended"]
 
 
 def test_the_end_of_the_transaction_before_is_waited_for(leader: Leader) -> None:
