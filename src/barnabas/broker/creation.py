@@ -26,7 +26,7 @@ def _topic(name: str, broker: Broker) -> CreatableTopic:
     replicas = _replicas(broker, "transaction.state.log.replication.factor", wanted)
     min_in_sync = settings.transaction_state_log_min_isr
     if "transaction.state.log.min.isr" not in broker.static_settings:
-        min_in_sync = min(min_in_sync, replicas)
+        min_in_sync = max(1, min(min_in_sync, replicas - 1))  # any one of them may be away
     configs = {
         "segment.bytes": settings.transaction_state_log_segment_bytes,
         "compression.type": "uncompressed",

@@ -262,7 +262,7 @@ class BrokerSettings(Settings):
     transaction_state_log_min_isr: int = setting(
         INT,
         2,
-        "min.insync.replicas of __transaction_state. Unless this is set, no more than it has replicas.",
+        "min.insync.replicas of __transaction_state. Unless this is set, one replica may always be away.",
         at_least(1),
     )
     transaction_state_log_segment_bytes: int = setting(
