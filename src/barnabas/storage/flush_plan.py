@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from barnabas.model.ports import DiskError, File
 from barnabas.storage.checkpoints import PARTITION_METADATA
 from barnabas.storage.segment import Segment
+from barnabas.storage.transaction_index import TransactionIndex
 
 if TYPE_CHECKING:
     from barnabas.storage.log import Log
@@ -40,6 +41,8 @@ class FlushTask(NamedTuple):
     sizes: list[tuple[Segment, int]]
     namings: list[tuple[Segment, int]]
     """Of segments whose names the folders' sync covers, how many namings there were."""
+    aborted: list[tuple[TransactionIndex, int]]
+    """Of indexes of aborted transactions among the files, how many changes there were."""
     small_files: list[File]
     """The files that can be closed afterwards."""
     epoch_changes: int | None
@@ -52,6 +55,7 @@ class FlushTask(NamedTuple):
 def begin(log: Log) -> FlushTask:
     files: list[FlushFile] = []
     sizes: list[tuple[Segment, int]] = []
+    aborted: list[tuple[TransactionIndex, int]] = []
     new_entries = False
     for segment in reversed(log.segments):
         closed = segment is not log.active
@@ -60,10 +64,11 @@ def begin(log: Log) -> FlushTask:
         if closed:
             files += [FlushFile(file, segment) for file in segment.files()]
         elif segment.size > segment.synced_size:
-            files.append(
-                FlushFile(segment.open_log(), segment)
-            )  # its indexes can be rebuilt: it holds the recovery point
+            # The other indexes can be rebuilt: it holds the recovery point. Once it is closed, it may not any more.
+            index = segment.transaction_index.unsynced_file()
+            files += [FlushFile(file, segment) for file in (segment.open_log(), index) if file is not None]
         sizes.append((segment, segment.size))
+        aborted.append((segment.transaction_index, segment.transaction_index.changes))
         new_entries |= segment.unsynced_entry and segment.has_file
     names = begin_naming(log) if new_entries else None
     epoch_changes = None if log.epochs.is_stored else log.epochs.changes
@@ -77,6 +82,7 @@ def begin(log: Log) -> FlushTask:
         up_to_offset=log.log_end_offset,
         sizes=sizes,
         namings=names.namings if names else [],
+        aborted=aborted,
         small_files=small_files,
         epoch_changes=epoch_changes,
         with_parent=names is not None and names.with_parent,
@@ -100,6 +106,7 @@ def begin_naming(log: Log) -> FlushTask:
         up_to_offset=log.flushed_offset,
         sizes=[],
         namings=[(segment, segment.namings) for segment in log.segments if segment.has_file],
+        aborted=[],
         small_files=small_files,
         epoch_changes=None,
         with_parent=with_parent,
@@ -136,6 +143,8 @@ def finish(log: Log, task: FlushTask) -> None:
         segment.synced_size = max(segment.synced_size, size)
     for segment, namings in task.namings:
         segment.synced_namings = max(segment.synced_namings, namings)
+    for index, changes in task.aborted:
+        index.synced_changes = max(index.synced_changes, changes)
     if task.epoch_changes is not None:
         log.epochs.stored(task.epoch_changes)
     if task.with_parent:

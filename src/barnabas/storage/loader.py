@@ -191,7 +191,18 @@ def _recover(log: Log, first_torn: int) -> None:
             break
         if segment is not torn[-1]:
             segment.seal()
+    _sync_aborted(log, torn)
     log.log_end_offset = log.segments[-1].next_offset if log.segments else log.log_start_offset
+
+
+def _sync_aborted(log: Log, torn: list[Segment]) -> None:
+    """Aborted transactions that were found again: where the recovery point lies behind them, no flush would do it."""
+    indexes = [segment.transaction_index for segment in torn if not segment.removed]
+    files = [file for file in (index.unsynced_file() for index in indexes) if file is not None]
+    for file in files:
+        file.sync()
+    if files:
+        log.disk.sync_directory(log.directory)
 
 
 def _is_missing_before(log: Log, segment: Segment, index: int) -> bool:

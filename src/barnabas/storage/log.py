@@ -342,6 +342,8 @@ class Log:
 
     def index_aborted(self, segment: Segment, entry: AbortedTransaction) -> None:
         try:
+            if not segment.transaction_index.entries:
+                segment.note_new_name()
             segment.transaction_index.append(entry)
         except DiskError as error:
             raise self.fail(f"an aborted transaction could not be indexed: {error}") from error

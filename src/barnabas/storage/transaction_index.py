@@ -24,12 +24,14 @@ class AbortedTransaction(NamedTuple):
 class TransactionIndex:
     """Entries are few, so they are kept in memory once they have been asked for."""
 
-    __slots__ = ("_disk", "_entries", "_file", "path")
+    __slots__ = ("_disk", "_entries", "_file", "changes", "path", "synced_changes")
 
     def __init__(self, disk: Disk, path: str, *, exists: bool) -> None:
         self._disk = disk
         self._file: File | None = None
         self._entries: list[AbortedTransaction] | None = None if exists else []
+        self.changes = 0  # since it was opened
+        self.synced_changes = 0
         self.path = path
 
     @property
@@ -45,6 +47,7 @@ class TransactionIndex:
 
     def append(self, entry: AbortedTransaction) -> None:
         entries = self.entries
+        self.changes += 1
         self._open().write([_ENTRY.pack(0, *entry)], len(entries) * _ENTRY.size)
         entries.append(entry)
 
@@ -60,6 +63,7 @@ class TransactionIndex:
     def truncate_to(self, offset: int) -> None:
         kept = [entry for entry in self.entries if entry.last_offset < offset]
         if len(kept) < len(self.entries):
+            self.changes += 1
             self._open().truncate(len(kept) * _ENTRY.size)
             self._entries = kept
 
@@ -71,6 +75,10 @@ class TransactionIndex:
     def file(self) -> File | None:
         """The file to sync, where there is one."""
         return self._open() if self._entries is None or self._entries else None
+
+    def unsynced_file(self) -> File | None:
+        """Where changes are not known to be synced: no scan of later segments would find them again."""
+        return self._open() if self.changes > self.synced_changes else None
 
     def close(self) -> None:
         if self._file is not None:

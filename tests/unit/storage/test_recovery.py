@@ -616,3 +616,23 @@ def test_an_empty_file_that_an_earlier_version_left_is_not_the_end(policy: tuple
     again = open_log(disk, settings, clean=clean, recovery_point=3)
     assert (again.log_end_offset, offsets(again)) == (3, [0, 1, 2])
     assert append(again).first_offset == 3
+
+
+@pytest.mark.parametrize("is_found_again", [False, True])
+def test_a_power_cut_keeps_the_aborted_transactions_of_flushed_segments(is_found_again):
+    """The segment is flushed while it is active, and lies behind the recovery point when it has rolled."""
+    for seed in range(20):
+        disk = SimDisk(seed)
+        log = open_log(disk)
+        produce(log, 7, 0, transactional=True)
+        end_transaction(log, 7, commit=False)
+        log.flush()
+        if is_found_again:
+            disk.kill()
+            log = open_log(disk, clean=False, recovery_point=log.flushed_offset)
+        log.roll(NOW)
+        append(log)
+        log.flush()
+        disk.crash()
+        log = open_log(disk, clean=False, recovery_point=log.flushed_offset)
+        assert [entry.producer_id for entry in log.aborted_transactions(0, log.log_end_offset)] == [7]
