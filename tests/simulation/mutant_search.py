@@ -8,9 +8,9 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
 from barnabas.sim.history import Violation
-from barnabas.sim.mutants import CLUSTER_MUTANTS, MUTANTS, planted
+from barnabas.sim.mutants import CLUSTER_MUTANTS, MUTANTS, TRANSACTION_MUTANTS, planted
 from barnabas.sim.world import run_seed
-from tests.simulation import schedules
+from tests.simulation import schedules, transaction_schedules
 
 SEEDS = 100
 SECONDS = 30
@@ -27,6 +27,14 @@ SCHEDULES: dict[str, Callable[[int], None]] = {
     "leader that is cut off leads on": schedules.zombie_leader,
     "stale AlterPartition accepted": schedules.delayed_alter_partition,
     "restarted replica taken for its former self": schedules.restarted_replica,
+    "transaction complete with its first marker": transaction_schedules.marker_leader_moves,
+    "transactions never time out": transaction_schedules.timed_out_producer,
+    "aborted transactions not found again": transaction_schedules.crash_after_aborts,
+    "aborted transactions not synced": transaction_schedules.power_cut_after_aborts,
+    "transactional batches not verified": transaction_schedules.delayed_produce,
+    "outcome of a transaction not awaited": transaction_schedules.unreplicated_outcome,
+    "prepared transactions forgotten at a failover": transaction_schedules.coordinator_dies_before_markers,
+    "open transactions unknown to followers": transaction_schedules.leader_moves_in_transaction,
 }
 KNOWN_SEEDS: dict[str, int] = {
     "acknowledged before the sync": 1,
@@ -40,16 +48,17 @@ KNOWN_SEEDS: dict[str, int] = {
     "vote answered before it is on disk": 1,
     "half a metadata snapshot installed": 4,
     "vote without a look at the log": 6,
-    "metadata log not truncated": 14,
-    "high watermark one too high": 1,
-    "leader does not look for divergence": 14,
-    "follower keeps a divergent tail": 9,
-    "records without a leader epoch": 10,
-    "consumers see what is not committed": 11,
+    "metadata log not truncated": 15,
+    "high watermark one too high": 2,
+    "leader does not look for divergence": 4,
+    "follower keeps a divergent tail": 4,
+    "records without a leader epoch": 11,
+    "consumers see what is not committed": 10,
     "producers unknown to followers": 1,
     "fenced replica counted as in sync": 2,
     "replica outside the in-sync set elected": 1,
-    "unclean election without being asked": 20,
+    "unclean election without being asked": 6,
+    "producer epoch not bumped by InitProducerId": 1,
 }
 """Seeds that have found the bug, where it is not seed 0. After a change of the code it may be another: then a search
 finds it."""
@@ -72,10 +81,14 @@ def find(name: str) -> Found | None:
             if problem is not None:
                 return Found(f"schedule {history.__name__}, seed {seed}", problem, time.process_time() - began)
         return None
-    nodes = 3 if name in CLUSTER_MUTANTS else 1
+    has_transactions = name in TRANSACTION_MUTANTS
+    nodes = 1 if name in MUTANTS else 3
     known = KNOWN_SEEDS.get(name, 0)
     for seed in (known, *(each for each in range(SEEDS) if each != known)):
-        problem = _problem(name, lambda seed=seed: run_seed(seed, nodes, SECONDS))  # type: ignore[misc]
+        problem = _problem(
+            name,
+            lambda seed=seed: run_seed(seed, nodes, SECONDS, has_transactions=has_transactions),  # type: ignore[misc]
+        )
         if problem is not None:
             return Found(f"seed {seed}", problem, time.process_time() - began)
     return None
@@ -92,7 +105,7 @@ def _problem(name: str, run: Callable[[], object]) -> str | None:
 
 def search_all(jobs: int) -> bool:
     """Prints what finds each bug, and how long that took; False where one is not found."""
-    names = [*MUTANTS, *CLUSTER_MUTANTS]
+    names = [*MUTANTS, *CLUSTER_MUTANTS, *TRANSACTION_MUTANTS]
     missed = 0
     with ProcessPoolExecutor(jobs) as pool:
         for name, found in zip(names, pool.map(find, names), strict=True):

@@ -63,10 +63,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=SECONDS, help="simulated seconds of each seed")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--seed", type=int, help="one seed only; prints its digest")
+    parser.add_argument("--plain", action="store_true", help="that seed without transactional clients")
     parser.add_argument("--mutants", action="store_true", help="look for the planted bugs instead")
     options = parser.parse_args()
     if options.seed is not None:
-        print(run_seed(options.seed, nodes_of(options.seed), options.seconds).digest)
+        nodes, is_plain = nodes_of(options.seed), options.plain
+        print(run_seed(options.seed, nodes, options.seconds, has_transactions=not is_plain).digest)
         return
     found = (
         mutant_search.search_all(options.jobs)

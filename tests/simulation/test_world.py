@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from barnabas.sim.mutants import CLUSTER_MUTANTS, MUTANTS
+from barnabas.sim.mutants import CLUSTER_MUTANTS, MUTANTS, TRANSACTION_MUTANTS
 from barnabas.sim.world import run_seed
 from tests.simulation import mutant_search
 from tests.simulation.simulate import nodes_of
@@ -41,11 +41,11 @@ def test_clients_see_nothing_wrong_whatever_happens_to_a_cluster(first: int) -> 
     ],
 )
 def test_seeds_that_have_found_something(seed: int, nodes: int, seconds: int) -> None:
-    run_seed(seed, nodes, seconds)
+    run_seed(seed, nodes, seconds, has_transactions=False)
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", [*MUTANTS, *CLUSTER_MUTANTS])
+@pytest.mark.parametrize("name", [*MUTANTS, *CLUSTER_MUTANTS, *TRANSACTION_MUTANTS])
 def test_planted_bugs_are_found(name: str) -> None:
     assert mutant_search.find(name) is not None
 

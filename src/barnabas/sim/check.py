@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from barnabas.core.metadata.image import EMPTY_IMAGE, MetadataImage
 from barnabas.model.errors import ApiError
+from barnabas.model.ids import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.model.ports import DiskError
 from barnabas.sim.cluster import SimNode
 from barnabas.sim.history import History, Violation
@@ -24,7 +25,7 @@ from barnabas.wire.records import decode_batch
 
 Place = tuple[bytes, int]
 """(topic id, partition)."""
-COMPACTED = frozenset({"__consumer_offsets"})
+COMPACTED = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 """Topics whose replicas may differ in what the cleaner has removed so far."""
 
 
@@ -249,16 +250,23 @@ class Checker:
 
 def content_of(partition: Any) -> dict[int, bytes]:
     """All records of a log by offset."""
-    found: dict[int, bytes] = {}
+    data = bytes_of(partition)
+    return {
+        record.offset: bytes(record.value or b"")
+        for position, _ in iterate(data)
+        for record in decode_batch(data, position)
+    }
+
+
+def bytes_of(partition: Any) -> bytes:
+    """All batches of a log."""
+    found = bytearray()
     log = partition.log
     offset = log.log_start_offset
     while offset < log.log_end_offset:
         result = log.read(offset, 1 << 20)
         if result.records is None:
             break
-        data = result.records.read()
-        for position, _ in iterate(data):
-            for record in decode_batch(data, position):
-                found[record.offset] = bytes(record.value or b"")
+        found += result.records.read()
         offset = result.next_offset
-    return found
+    return bytes(found)

@@ -235,6 +235,7 @@ class Producer(RoutingClient):
         if response.error_code:
             raise Violation(f"{self.name} gets no producer id: {ErrorCode(response.error_code).name}")
         self._producer_id = response.producer_id
+        self.world.history.grant(response.producer_id, response.producer_epoch, self.name)
         self._send_next()
 
     def _send_next(self) -> None:

@@ -27,6 +27,7 @@ from barnabas.core.replication.leader import LeaderState
 from barnabas.model.errors import ErrorCode
 from barnabas.model.settings import LONG_MAX
 from barnabas.runtime import metadata_snapshot, quorum_state
+from barnabas.runtime.coordinator import CoordinatorShard
 from barnabas.runtime.group_coordinator import GroupShard
 from barnabas.runtime.leader_lease import LeaderLease
 from barnabas.runtime.partition import Partition
@@ -200,7 +201,10 @@ def _count_from_zero(producer_ids: Any, response: Any) -> None:
 
 
 def _serve_before_loaded(shard: Any, steps: Any) -> None:
-    shard._serve()
+    if isinstance(shard, GroupShard):
+        shard._serve()
+    else:
+        _await_commit(shard, steps)
 
 
 _load_vote = quorum_state.load_vote
@@ -214,6 +218,7 @@ _append_as_leader = Log.append_as_leader
 _check_eligible = alter_partition._Decision._check_eligible
 _broker = registration._broker
 _allotted = ProducerIds._allotted
+_await_commit = CoordinatorShard._await_commit
 
 CLUSTER_MUTANTS: dict[str, list[Patch]] = {
     "vote forgotten at a restart": [(quorum_state, "load_vote", _forget_vote)],
@@ -258,7 +263,7 @@ CLUSTER_MUTANTS: dict[str, list[Patch]] = {
     "replica outside the in-sync set elected": [(PartitionChange, "_is_valid", _elect_anyone)],
     "unclean election without being asked": [(PartitionRules, "is_unclean_allowed", lambda *_: True)],
     "producer ids allotted twice": [(ProducerIds, "_allotted", _count_from_zero)],
-    "group served before it is loaded": [(GroupShard, "_await_commit", _serve_before_loaded)],
+    "group served before it is loaded": [(CoordinatorShard, "_await_commit", _serve_before_loaded)],
     "log of a deleted topic used again": [
         (LogManager, "delete", lambda *_: None),
         (LocalPartitions, "_set_strays_aside", lambda *_: None),

@@ -36,9 +36,11 @@ class Target(Protocol):
     nodes: dict[int, SimNode]
     links: Links
     is_durable: bool
-    topics: list[tuple[str, int]]
     is_at_peace: bool
     """No more faults happen."""
+
+    @property
+    def movable_topics(self) -> list[tuple[str, int]]: ...
 
     def trace(self, text: str) -> None: ...
 
@@ -168,7 +170,7 @@ class Faults:
 
     def _reassign(self) -> None:
         world, rng = self._world, self._random
-        topic, count = rng.choice(world.topics)
+        topic, count = rng.choice(world.movable_topics)
         replicas = rng.sample(sorted(world.nodes), min(3, len(world.nodes)))
         number = rng.randrange(0, count)
         world.trace(f"{topic}-{number} is reassigned to {replicas}")

@@ -21,6 +21,7 @@ class History:
         self._seen: dict[tuple[str, int], dict[int, bytes]] = {}
         self._committed: dict[tuple[str, str, int], int] = {}
         self._owners: dict[tuple[str, int, str, int], str] = {}
+        self._producers: dict[tuple[int, int], str] = {}
         self.last_acknowledged: dict[tuple[str, int], int] = {}
         """Topic and partition -> the highest acknowledged offset."""
         self.on_acknowledged: Callable[[str, int, int], None] = lambda *_: None
@@ -28,6 +29,12 @@ class History:
         self.reads = 0
 
     # Producers and consumers
+
+    def grant(self, producer_id: int, producer_epoch: int, owner: str) -> None:
+        """A client was answered this pair for its next batches, which nobody else may get, nor it again."""
+        before = self._producers.setdefault((producer_id, producer_epoch), owner)
+        if before != owner:
+            raise Violation(f"{before} and {owner} both got producer id {producer_id} with epoch {producer_epoch}")
 
     def acknowledge(self, topic: str, partition: int, offset: int, value: bytes) -> None:
         before = self.acknowledged.setdefault((topic, partition), {}).setdefault(offset, value)

@@ -1,6 +1,7 @@
 """Planted bugs, patched in: a simulator that does not find them proves nothing when it finds nothing.
 
-Those of a single node are here, those that need several in ``cluster_mutants``.
+Those of a single node are here, those that need several in ``cluster_mutants``, those of transactions in
+``transaction_mutants``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from barnabas.runtime.coordinator_log import PartitionJournal
 from barnabas.runtime.partition import Partition
 from barnabas.runtime.raft_driver import RaftDriver
 from barnabas.sim.cluster_mutants import CLUSTER_MUTANTS
+from barnabas.sim.transaction_mutants import TRANSACTION_MUTANTS
 from barnabas.storage import checkpoints, loader, scan
 from barnabas.storage.log import Log
 from barnabas.storage.producer_snapshot import Snapshots
@@ -77,7 +79,7 @@ MUTANTS: dict[str, list[Patch]] = {
 @contextmanager
 def planted(name: str) -> Iterator[None]:
     """The bug of that name is in the code while this lasts."""
-    patches = (MUTANTS | CLUSTER_MUTANTS)[name]
+    patches = (MUTANTS | CLUSTER_MUTANTS | TRANSACTION_MUTANTS)[name]
     before = [(owner, attribute, owner.__dict__[attribute]) for owner, attribute, _ in patches]
     for owner, attribute, mutant in patches:
         setattr(owner, attribute, mutant)

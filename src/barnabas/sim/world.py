@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Mapping
 
 from barnabas.model.errors import InvariantBroken
-from barnabas.model.ids import OFFSETS_TOPIC
+from barnabas.model.ids import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.sim import formatting
 from barnabas.sim.check import Checker, content_of
 from barnabas.sim.client import Client, Consumer, Member, Producer
@@ -17,6 +17,8 @@ from barnabas.sim.faults import Faults, add_voter
 from barnabas.sim.history import History, Violation
 from barnabas.sim.network import Links
 from barnabas.sim.recycler import Recycler
+from barnabas.sim.transactional_load import STATE_PARTITIONS, TransactionalLoad
+from barnabas.sim.transactional_load import TOPICS as TRANSACTIONAL_TOPICS
 from barnabas.wire.api.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from barnabas.wire.schema import Message
 
@@ -48,14 +50,19 @@ class World:
         *,
         is_durable: bool | None = None,
         settings: Mapping[str, str] | None = None,
+        has_transactions: bool = False,
     ) -> None:
-        """``settings`` come over those that the seed chooses."""
+        """``settings`` come over those that the seed chooses.
+
+        What a seed chooses does not depend on ``has_transactions``, which adds transactional clients.
+        """
         self.seed = seed
         self.random = random.Random(seed)
         self.scheduler = Scheduler()
         self.history = History()
         self.links = Links()
-        self.topics = TOPICS
+        self.load = TransactionalLoad(seed) if has_transactions else None
+        self.topics = [*TOPICS, *(TRANSACTIONAL_TOPICS if has_transactions else [])]
         self.trace_lines: list[str] = []
         self._digest = hashlib.sha256()
         self.is_durable = self.random.random() < 0.6 if is_durable is None else is_durable
@@ -97,7 +104,7 @@ class World:
                 "min.insync.replicas": "2",
                 "replica.lag.time.max.ms": "3000",
             }
-        return settings
+        return settings if self.load is None else settings | self.load.settings(node_count)
 
     def _fork(self) -> random.Random:
         return random.Random(self.random.getrandbits(64))
@@ -154,7 +161,7 @@ class World:
         elif self._events % CHECK_EVERY_EVENTS == 0:
             self.checker.look()
 
-    def _wait_for(self, condition: Callable[[], bool], what: str) -> None:
+    def wait_for(self, condition: Callable[[], bool], what: str) -> None:
         deadline_ms = self.scheduler.now_ms + START_MS
         while not condition():
             if self.scheduler.now_ms >= deadline_ms:
@@ -165,14 +172,15 @@ class World:
         """Starts the nodes and creates the topics."""
         for node in self.nodes.values():
             node.start()
-        self._wait_for(lambda: all(node.is_serving for node in self.nodes.values()), "not all nodes serve")
+        self.wait_for(lambda: all(node.is_serving for node in self.nodes.values()), "not all nodes serve")
         self.ask_controller(CreateTopicsRequest(topics=[self.creatable(*topic) for topic in self.topics]))
-        self._wait_for(self.has_topics, "the topics are not created")
+        self.wait_for(self.has_topics, "the topics are not created")
 
     def creatable(self, name: str, count: int) -> CreatableTopic:
+        rng = self.random if self.load is None or (name, count) in TOPICS else self.load.random
         configs = [
             CreatableTopicConfig("retention.ms", "-1"),
-            CreatableTopicConfig("segment.ms", self.random.choice(["200", "604800000"])),
+            CreatableTopicConfig("segment.ms", rng.choice(["200", "604800000"])),
         ]
         return CreatableTopic(name, count, min(3, len(self.nodes)), configs=configs)
 
@@ -184,6 +192,11 @@ class World:
             for name, _ in self.topics
         )
 
+    @property
+    def movable_topics(self) -> list[tuple[str, int]]:
+        """Those that operators reassign."""
+        return self.topics if self.load is None else [*self.topics, (TRANSACTIONS_TOPIC, STATE_PARTITIONS)]
+
     def ask_controller(self, request: Message) -> None:
         """Through any node that serves; the answer does not matter."""
         serving = [node for node in self.nodes.values() if node.is_serving and node.node is not None]
@@ -194,10 +207,11 @@ class World:
 
     def _add_clients(self) -> None:
         self.clients = [
-            *(Producer(self, f"p{number}", self._fork(), self.topics) for number in range(2)),
-            *(Consumer(self, f"c{number}", self._fork(), self.topics) for number in range(2)),
+            *(Producer(self, f"p{number}", self._fork(), TOPICS) for number in range(2)),
+            *(Consumer(self, f"c{number}", self._fork(), TOPICS) for number in range(2)),
             *(Member(self, f"m{number}", self._fork(), "group", "orders", 2) for number in range(2)),
             Recycler(self, "r0", self._fork()),
+            *([] if self.load is None else self.load.make_clients(self)),
         ]
         for client in self.clients:
             client.start()
@@ -229,6 +243,8 @@ class World:
         for client in self.clients:
             client.is_done = True
         self.run_until(self.scheduler.now_ms + QUIET_MS)
+        if self.load is not None:
+            self.load.settle(self)
 
     def complete_voters(self) -> None:
         """Adds the voters that an operator has removed, one at a time; a removal may still be on its way."""
@@ -248,7 +264,7 @@ class World:
                 progress[client.name] = sum(client.positions.values())
             elif isinstance(client, Recycler):
                 progress[client.name] = client.rounds
-        return progress
+        return progress if self.load is None else progress | self.load.progress()
 
     def check_end(self) -> None:
         """After a while without faults: everything serves, is in sync and holds what was acknowledged."""
@@ -259,31 +275,39 @@ class World:
             if voters != sorted(self.nodes):
                 raise Violation(f"node {node.node_id} knows the voters {voters} at the end")
         self.checker.look_closely()
-        self.checker.check_settled([*self.topics, *([(OFFSETS_TOPIC, 2)] if self.history.commits else [])])
+        self.checker.check_settled([*self.topics, *self._internal_topics()])
         for topic, count in self.topics:
             for number in range(count):
                 for replica in self.checker.replicas_of(topic, number):
                     self.history.check_log(topic, number, content_of(replica))
+        if self.load is not None:
+            self.load.check(self)
+
+    def _internal_topics(self) -> list[tuple[str, int]]:
+        offsets = [(OFFSETS_TOPIC, 2)] if self.history.commits else []
+        return offsets if self.load is None else [*offsets, (TRANSACTIONS_TOPIC, STATE_PARTITIONS)]
 
 
 def faults_time_ms(seconds: int) -> float:
     return max(1000.0, seconds * 1000.0 - PEACE_MS)
 
 
-def run_seed(seed: int, node_count: int = 1, seconds: int = SECONDS) -> World:
-    world = World(seed, node_count)
+def run_seed(seed: int, node_count: int = 1, seconds: int = SECONDS, *, has_transactions: bool = True) -> World:
+    world = World(seed, node_count, has_transactions=has_transactions)
     world.run(seconds=seconds)
     return world
 
 
-def shortest_failure(seed: int, node_count: int = 1, seconds: int = SECONDS) -> tuple[float, Violation]:
+def shortest_failure(
+    seed: int, node_count: int = 1, seconds: int = SECONDS, *, has_transactions: bool = True
+) -> tuple[float, Violation]:
     """The least time of faults, to a tenth of a second, with which the seed still fails, and how."""
     low, high = 0.0, faults_time_ms(seconds)
     failure: Violation | None = None
     while high - low > 100 or failure is None:
         middle = high if failure is None else (low + high) / 2
         try:
-            World(seed, node_count).run(faults_ms=middle)
+            World(seed, node_count, has_transactions=has_transactions).run(faults_ms=middle)
         except Violation as problem:
             failure, high = problem, middle
         else:
