@@ -2,7 +2,9 @@
 
 Java's kafka-clients and Kafka Streams, franz-go, kafkajs, Spark's own connector: each program prints what it checked
 and ends with "all ok". Kafka's command-line tools (``kafka_tools``) run against a cluster of three, and a
-Kafka broker joins one (``kafka_broker``), and Kafka takes over the folders of one (``kafka_folders``).
+Kafka broker joins one (``kafka_broker``), and Kafka takes over the folders of one (``kafka_folders``). Kafka Streams
+counts exactly once while it and brokers are killed (``exactly-once``), and requests of Kafka's transactional producer
+are held and repeated (``late-requests``).
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ CACHE = Path(__file__).resolve().parents[2] / ".cache" / "conformance"
 KAFKA_VERSION = "4.3.1"
 TIMEOUT_S = 600.0
 TOOLS, BROKER, FOLDERS = "tools", "broker", "folders"
+EXACTLY_ONCE, LATE_REQUESTS = "exactly-once", "late-requests"
+JAVA_TOOLS = "java", "javac", "mvn"
 
 
 def java_libraries() -> Path:
@@ -81,8 +85,9 @@ def spark(servers: str) -> list[str]:
 
 
 CLIENTS: dict[str, tuple[tuple[str, ...], Callable[[str], list[str]]]] = {
-    "java": (("java", "javac", "mvn"), java("Conformance")),
-    "streams": (("java", "javac", "mvn"), java("Streams")),
+    "java": (JAVA_TOOLS, java("Conformance")),
+    "transactions": (JAVA_TOOLS, java("Transactions")),
+    "streams": (JAVA_TOOLS, java("Streams")),
     "go": (("go",), go),
     "node": (("node", "npm"), node),
     "spark": (("java", "mvn"), spark),
@@ -100,11 +105,41 @@ def serving(brokers: int) -> Iterator[str]:
             yield cluster.bootstrap_servers
 
 
-def run(name: str, brokers: int) -> bool:
-    tools, prepare = CLIENTS[name]
+def has_all(tools: tuple[str, ...], name: str) -> bool:
     missing = [tool for tool in tools if shutil.which(tool) is None]
     if missing:
         print(f"{name}: skipped, {missing[0]} is not installed")
+    return not missing
+
+
+def run_with_kills(name: str, check: Callable[[], object]) -> bool:
+    """A short slice of a run of tests/reliability that needs a Java."""
+    if not has_all(JAVA_TOOLS, name):
+        return True
+    try:
+        result = check()
+    except (AssertionError, OSError, RuntimeError) as problem:
+        print(f"{name}: FAILED, {problem}", flush=True)
+        return False
+    print(f"{name}: passed, {result}", flush=True)
+    return True
+
+
+def exactly_once() -> object:
+    from tests.reliability import streams  # which imports this module
+
+    return [streams.run(brokers=brokers, kills=3, seed=1, quiet=True) for brokers in (1, 3)]
+
+
+def late_requests() -> object:
+    from tests.reliability import transaction_proxy  # which imports this module
+
+    return transaction_proxy.run(rounds=3, seed=1, with_java=True, quiet=True)
+
+
+def run(name: str, brokers: int) -> bool:
+    tools, prepare = CLIENTS[name]
+    if not has_all(tools, name):
         return True
     with serving(brokers) as servers:
         try:
@@ -124,11 +159,13 @@ def run(name: str, brokers: int) -> bool:
 
 
 def main() -> None:
-    wanted = sys.argv[1:] or [*CLIENTS, TOOLS, BROKER, FOLDERS]
+    wanted = sys.argv[1:] or [*CLIENTS, TOOLS, BROKER, FOLDERS, EXACTLY_ONCE, LATE_REQUESTS]
     outcomes = [run(name, brokers) for name in wanted if name in CLIENTS for brokers in (1, 3)]
     outcomes += [kafka_tools.run()] if TOOLS in wanted else []
     outcomes += [kafka_broker.run()] if BROKER in wanted else []
     outcomes += [kafka_folders.run()] if FOLDERS in wanted else []
+    outcomes += [run_with_kills(EXACTLY_ONCE, exactly_once)] if EXACTLY_ONCE in wanted else []
+    outcomes += [run_with_kills(LATE_REQUESTS, late_requests)] if LATE_REQUESTS in wanted else []
     sys.exit(0 if all(outcomes) else 1)
 
 
