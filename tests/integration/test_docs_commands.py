@@ -12,7 +12,12 @@ import pytest
 from barnabas.cli import main
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGES = [DOCS / "CLUSTER.md", DOCS / "RELIABILITY.md", DOCS / "TRANSACTIONS.md", *sorted((DOCS / "runbooks").glob("*.md"))]
+PAGES = [
+    DOCS / "CLUSTER.md",
+    DOCS / "RELIABILITY.md",
+    DOCS / "TRANSACTIONS.md",
+    *sorted((DOCS / "runbooks").glob("*.md")),
+]
 NAMES = {page: page.relative_to(DOCS).as_posix() for page in PAGES}
 
 

@@ -36,16 +36,6 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "bench": ("bench", "bench", "Measure a broker under load."),
 }
 
-EXAMPLES = """
-\b
-Examples:
-  barnabas serve --data ./data
-  barnabas topic create hello --partitions 3
-  barnabas produce hello --message 'first message'
-  barnabas consume hello --offset earliest
-  barnabas COMMAND --help
-"""
-
 
 class LazyGroup(CommandGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -135,10 +125,17 @@ def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> 
     ctx.exit()
 
 
-@click.group(cls=LazyGroup, epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Say which.")
 def main() -> None:
     """Barnabas: a message broker that speaks Kafka's protocol.
 
     Commands that ask a broker work with any broker of that protocol; `broker metrics` needs Barnabas.
+
+    Examples:
+      barnabas serve --data ./data
+      barnabas topic create hello --partitions 3
+      barnabas produce hello --message 'first message'
+      barnabas consume hello --offset earliest
+      barnabas COMMAND --help
     """

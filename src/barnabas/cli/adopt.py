@@ -10,20 +10,13 @@ import click
 
 from barnabas.app.program import program
 from barnabas.cli.output import print_json, print_table, size_text
+from barnabas.cli.suggestions import Command
 
 if TYPE_CHECKING:
     from barnabas.app.adoption import Findings
 
-EXAMPLES = """
-\b
-Examples:
-  barnabas adopt /var/lib/kafka/data --dry-run    what is there, and what stands in the way
-  barnabas adopt /var/lib/kafka/data              take it over
-  barnabas serve --data /var/lib/kafka/data       then serve it
-"""
 
-
-@click.command(epilog=EXAMPLES)
+@click.command(cls=Command)
 @click.argument("folder", type=click.Path(exists=True, file_okay=False))
 @click.option("--dry-run", is_flag=True, help="Look only; nothing in the folder is changed.")
 @click.option("--force", is_flag=True, help="Take it over although something in it cannot be honoured here.")
@@ -34,6 +27,11 @@ def adopt(folder: str, dry_run: bool, force: bool, as_json: bool) -> None:
     The formats are the same on both sides, so nothing is converted, and Kafka can be started on the folder again.
     Refused, unless forced: access control entries, SCRAM users, quotas, remote storage and open transactions, which
     this version cannot honour. A folder of a cluster of several nodes cannot be taken over.
+
+    Examples:
+      barnabas adopt /var/lib/kafka/data --dry-run    what is there, and what stands in the way
+      barnabas adopt /var/lib/kafka/data              take it over
+      barnabas serve --data /var/lib/kafka/data       then serve it
     """
     from barnabas.app import adoption  # noqa: PLC0415 -- --help needs none of it
     from barnabas.app.os_disk import OsDisk  # noqa: PLC0415

@@ -14,9 +14,10 @@ from barnabas.client.wire import Client, cluster
 
 
 def run(
+    *,
     execute: bool,
     max_moves: int,
-    tolerance: float,
+    tolerance: int,
     throttle: int | None,
     wait: bool,
     bootstrap: str,
@@ -26,7 +27,8 @@ def run(
         if cluster.list_reassignments(client):
             raise click.ClickException("Moves are under way: balance when they are done.")
         now = moving.read_placement(client)
-        plan = balance.balance(now.serving(), now.assignment, now.sizes, max_moves=max_moves, tolerance=tolerance)
+        share = tolerance / 100
+        plan = balance.balance(now.serving(), now.assignment, now.sizes, max_moves=max_moves, tolerance=share)
         if as_json:
             print_json(files.reassignment_value(plan))
         elif plan:

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 import click
 
-from barnabas.cli.bench_tools import Pace, Progress, Samples, Until, bench_topic, end_if_interrupted, report
+from barnabas.cli.bench_tools import Pace, Progress, Samples, Until, bench_topic, end_if_interrupted, rates, report
 from barnabas.cli.bench_transactions import transactions
-from barnabas.cli.interrupts import Interrupt
+from barnabas.cli.interrupts import Interrupt, flush
 from barnabas.cli.options import bootstrap_option, json_option
 from barnabas.cli.suggestions import CommandGroup
 
@@ -31,21 +31,17 @@ IDLE_S = 10.0
 _STAMP = struct.Struct(">d")
 
 
-@click.group(
-    cls=CommandGroup,
-    epilog="""
-\b
-Examples:
-  barnabas bench produce --messages 1000000 --size 100
-  barnabas bench consume --messages 1000000
-  barnabas bench latency --rate 2000 --duration 10
-  barnabas bench transactions --messages 100 --partitions 8
-""",
-)
+@click.group(cls=CommandGroup)
 def bench() -> None:
     """Measure a broker under load.
 
     A topic of its own is made for each run and taken away again; --topic uses one that exists, --keep leaves it.
+
+    Examples:
+      barnabas bench produce --messages 1000000 --size 100
+      barnabas bench consume --messages 1000000
+      barnabas bench latency --rate 2000 --duration 10
+      barnabas bench transactions --messages 100 --partitions 8
     """
 
 
@@ -73,17 +69,15 @@ def _shared_options(command: F) -> F:
     return command
 
 
-@bench.command(
-    epilog="""
-\b
-Examples:
-  barnabas bench produce --messages 1000000 --size 100 --acks all
-  barnabas bench produce --duration 30 --rate 50000 --codec lz4 --json
-"""
-)
+@bench.command()
 @_shared_options
 def produce(**options: Any) -> None:
-    """Send as fast as it goes, or at --rate."""
+    """Send as fast as it goes, or at --rate.
+
+    Examples:
+      barnabas bench produce --messages 1000000 --size 100 --acks all
+      barnabas bench produce --duration 30 --rate 50000 --codec lz4 --json
+    """
     options = {**options, "messages": _message_count(options)}
     with _bench_topic(options) as topic, Interrupt() as interrupt:
         result = _run_producer(topic, options, interrupt)
@@ -93,17 +87,15 @@ def produce(**options: Any) -> None:
         raise click.ClickException(f"{result['failed']} messages were not delivered: {result['error']}.")
 
 
-@bench.command(
-    epilog="""
-\b
-Examples:
-  barnabas bench consume --messages 1000000 --size 100
-  barnabas bench consume --topic events --duration 10
-"""
-)
+@bench.command()
 @_shared_options
 def consume(**options: Any) -> None:
-    """Read a topic from its beginning; a new one is filled first."""
+    """Read a topic from its beginning; a new one is filled first.
+
+    Examples:
+      barnabas bench consume --messages 1000000 --size 100
+      barnabas bench consume --topic events --duration 10
+    """
     with _bench_topic(options) as topic, Interrupt() as interrupt:
         first, last = _offsets(options["bootstrap"], topic)
         available = sum(last.values()) - sum(first.values())
@@ -117,17 +109,15 @@ def consume(**options: Any) -> None:
     end_if_interrupted(result, wanted, options["duration"])
 
 
-@bench.command(
-    epilog="""
-\b
-Examples:
-  barnabas bench latency
-  barnabas bench latency --rate 2000 --duration 10 --acks 1 --json
-"""
-)
+@bench.command()
 @_shared_options
 def latency(**options: Any) -> None:
-    """Send at --rate and time each message until it is acknowledged and until it is read."""
+    """Send at --rate and time each message until it is acknowledged and until it is read.
+
+    Examples:
+      barnabas bench latency
+      barnabas bench latency --rate 2000 --duration 10 --acks 1 --json
+    """
     rate = options["rate"] or DEFAULT_LATENCY_RATE
     if options["messages"] is None and options["duration"] is None:
         options["messages"] = int(rate * 5)
@@ -206,7 +196,7 @@ def _run_producer(topic: str, options: dict[str, Any], interrupt: Interrupt) -> 
 
     seconds, undelivered = _drive(producer, options, send, interrupt)
     return {
-        **_rates(delivery.delivered, options["size"], seconds),
+        **rates(delivery.delivered, options["size"], seconds),
         "failed": delivery.failed + undelivered,
         "error": delivery.error or ("no answer in time" if undelivered else ""),
         "acknowledged": delivery.samples.summary_ms(),
@@ -228,17 +218,9 @@ def _drive(
             continue
         sent += send(min(left, allowed))
         progress.show(sent)
-    undelivered = _flush(producer, interrupt)
+    undelivered = flush(producer, FLUSH_S, interrupt)
     progress.end()
     return time.monotonic() - started, undelivered
-
-
-def _flush(producer: Any, interrupt: Interrupt) -> int:
-    """How many messages were not acknowledged in time."""
-    deadline = time.monotonic() + FLUSH_S
-    while (left := int(producer.flush(0.2))) > 0 and not interrupt.has_passed(deadline):
-        pass
-    return left
 
 
 def _hand_over(producer: Any, topic: str, value: bytes, count: int, delivery: Delivery) -> int:
@@ -263,16 +245,6 @@ def _hand_over_group(producer: Any, topic: str, value: bytes, count: int, delive
         except BufferError:
             return sent
     return count
-
-
-def _rates(messages: int, size: int, seconds: float) -> dict[str, Any]:
-    rate = messages / seconds if seconds > 0 else 0.0
-    return {
-        "messages": messages,
-        "seconds": round(seconds, 3),
-        "messages_per_second": round(rate, 1),
-        "megabytes_per_second": round(rate * size / 1e6, 3),
-    }
 
 
 def _offsets(bootstrap: str, topic: str) -> tuple[dict[int, int], dict[int, int]]:
@@ -331,9 +303,9 @@ def _run_consumer(
         consumer.close()
     if count == first_count:
         first, first_count = started, 0
-    rates = _rates(count - first_count, size // count if count else 0, last - first)
+    measured = rates(count - first_count, size // count if count else 0, last - first)
     after_ms = round((first - started) * 1000, 3)
-    return {**rates, "messages": count, "first_messages": {"after": after_ms}, "interrupted": interrupt.seen}
+    return {**measured, "messages": count, "first_messages": {"after": after_ms}, "interrupted": interrupt.seen}
 
 
 class Receiver(threading.Thread):
@@ -376,7 +348,7 @@ def _run_latency(topic: str, options: dict[str, Any], interrupt: Interrupt) -> d
     seconds, undelivered = _drive(producer, options, send, interrupt)
     _wait_for(receiver, delivery.delivered, interrupt)
     return {
-        **_rates(delivery.delivered, options["size"], seconds),
+        **rates(delivery.delivered, options["size"], seconds),
         "failed": delivery.failed + undelivered,
         "received": receiver.count,
         "acknowledged": delivery.samples.summary_ms(),

@@ -128,6 +128,16 @@ def bench_topic(bootstrap: str, name: str | None, partitions: int, keep: bool) -
                 admin.delete_topics(client, [topic])
 
 
+def rates(messages: int, size: int, seconds: float) -> dict[str, Any]:
+    rate = messages / seconds if seconds > 0 else 0.0
+    return {
+        "messages": messages,
+        "seconds": round(seconds, 3),
+        "messages_per_second": round(rate, 1),
+        "megabytes_per_second": round(rate * size / 1e6, 3),
+    }
+
+
 def report(result: dict[str, Any], as_json: bool) -> None:
     """Rates and percentiles, flattened for a person."""
     if as_json:

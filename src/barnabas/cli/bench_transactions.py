@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
-from barnabas.cli.bench_tools import Progress, Samples, Until, bench_topic, end_if_interrupted, report
+from barnabas.cli.bench_tools import Progress, Samples, Until, bench_topic, end_if_interrupted, rates, report
 from barnabas.cli.interrupts import Interrupt
-from barnabas.cli.options import bootstrap_option, json_option
+from barnabas.cli.options import server_options
+from barnabas.cli.suggestions import Command
 from barnabas.cli.transactional_producer import TransactionalProducer
 
 DEFAULT_TRANSACTIONS = 1000
@@ -18,18 +19,7 @@ TIMEOUT_S = 60.0
 FLUSH_S = 60.0
 
 
-@click.command(
-    epilog="""
-\b
-Examples:
-  barnabas bench transactions
-  barnabas bench transactions --messages 100 --size 100 --partitions 8 --duration 10
-  barnabas bench transactions --open-ids 10000 --idle 30 --json
-
-One producer, one transaction after the other: its messages are sent and acknowledged, then the commit is timed. The
-transactional ids stay with the broker until they expire (transactional.id.expiration.ms).
-"""
-)
+@click.command(cls=Command)
 @click.option("--transactions", "-n", "count", type=click.IntRange(1), help="How many; 1,000 without --duration.")
 @click.option("--duration", "-d", type=click.FloatRange(0.1), metavar="SECONDS", help="How long.")
 @click.option("--messages", "-m", type=click.IntRange(1), default=100, show_default=True, help="In each transaction.")
@@ -41,10 +31,18 @@ transactional ids stay with the broker until they expire (transactional.id.expir
 )
 @click.option("--idle", type=click.FloatRange(0), metavar="SECONDS", help="Then wait; 10 with --open-ids.")
 @click.option("--keep", is_flag=True, help="Leave the topic that was made.")
-@bootstrap_option
-@json_option
+@server_options
 def transactions(count: int | None, duration: float | None, as_json: bool, **options: Any) -> None:
-    """Commit transactions, one after the other."""
+    """Commit transactions, one after the other.
+
+    Examples:
+      barnabas bench transactions
+      barnabas bench transactions --messages 100 --size 100 --partitions 8 --duration 10
+      barnabas bench transactions --open-ids 10000 --idle 30 --json
+
+    One producer, one transaction after the other: its messages are sent and acknowledged, then the commit is timed. The
+    transactional ids stay with the broker until they expire (transactional.id.expiration.ms).
+    """
     if count is None and duration is None:
         count = DEFAULT_TRANSACTIONS
     name = f"barnabas-bench-{os.urandom(4).hex()}"
@@ -61,12 +59,12 @@ def transactions(count: int | None, duration: float | None, as_json: bool, **opt
 def _open_ids(name: str, options: dict[str, Any]) -> dict[str, Any]:
     """Opens transactional ids that nothing is written with, and waits, for a look at what they cost the broker."""
     from barnabas.client.wire import Client  # noqa: PLC0415 - keeps --help fast
-    from barnabas.client.wire.transactions import fence_producer  # noqa: PLC0415
+    from barnabas.client.wire.transactional import init_producer  # noqa: PLC0415
 
     started = time.monotonic()
     with Client(options["bootstrap"]) as client:
         for number in range(options["open_ids"]):
-            fence_producer(client, f"{name}-{number}", int(TIMEOUT_S * 1000))
+            init_producer(client, f"{name}-{number}", int(TIMEOUT_S * 1000))
     seconds = time.monotonic() - started
     idle_s = 10.0 if options["idle"] is None else options["idle"]
     click.echo(f"Opened {options['open_ids']:,} transactional ids in {seconds:.1f} s; idle for {idle_s:g} s.", err=True)
@@ -91,8 +89,11 @@ def _run(name: str, topic: str, until: Until, options: dict[str, Any], interrupt
         count += 1
         progress.show(count)
     progress.end()
+    seconds = time.monotonic() - started
     return {
-        **_rates(count, time.monotonic() - started, options),
+        "transactions": count,
+        "transactions_per_second": round(count / seconds, 1) if seconds else 0.0,
+        **rates(count * options["messages"], options["size"], seconds),
         "transaction": whole.summary_ms(),
         "commit": commits.summary_ms(),
         "interrupted": interrupt.seen or producer.interrupted,
@@ -113,15 +114,3 @@ def _transaction(producer: TransactionalProducer, topic: str, partitions: int, v
     started = time.perf_counter()
     producer.commit()
     return time.perf_counter() - started
-
-
-def _rates(count: int, seconds: float, options: dict[str, Any]) -> dict[str, Any]:
-    rate = count / seconds if seconds > 0 else 0.0
-    return {
-        "transactions": count,
-        "messages": count * options["messages"],
-        "seconds": round(seconds, 3),
-        "transactions_per_second": round(rate, 1),
-        "messages_per_second": round(rate * options["messages"], 1),
-        "megabytes_per_second": round(rate * options["messages"] * options["size"] / 1e6, 3),
-    }

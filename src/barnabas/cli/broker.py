@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from barnabas.cli.options import bootstrap_option, json_option, throttle_option, wait_option
+from barnabas.cli.options import server_options, throttle_option, wait_option
 from barnabas.cli.suggestions import CommandGroup
 
 if TYPE_CHECKING:
@@ -15,26 +15,22 @@ if TYPE_CHECKING:
 COLUMNS = ("api", "requests", "refused", "errors", "bytes in", "bytes out", "handler us", "parked ms")
 
 
-@click.group(
-    cls=CommandGroup,
-    epilog="""
-\b
-Examples:
-  barnabas broker list
-  barnabas broker load
-  barnabas broker ready 2
-  barnabas broker drain 3
-  barnabas broker remove 3
-  barnabas broker metrics
-""",
-)
+@click.group(cls=CommandGroup)
 def broker() -> None:
-    """List brokers, show their load and counters, drain and remove them."""
+    """List brokers, show their load and counters, drain and remove them.
+
+    Examples:
+      barnabas broker list
+      barnabas broker load
+      barnabas broker ready 2
+      barnabas broker drain 3
+      barnabas broker remove 3
+      barnabas broker metrics
+    """
 
 
 @broker.command("list", epilog="\b\nExamples:\n  barnabas broker list\n  barnabas broker list --json")
-@bootstrap_option
-@json_option
+@server_options
 def list_brokers(bootstrap: str, as_json: bool) -> None:
     """List brokers with rack, state, role, leaders and replicas; fenced ones too."""
     from barnabas.cli import broker_admin  # noqa: PLC0415 - keeps --help fast
@@ -42,106 +38,92 @@ def list_brokers(bootstrap: str, as_json: bool) -> None:
     broker_admin.list_brokers(bootstrap, as_json)
 
 
-@broker.command(
-    epilog="""
-\b
-Examples:
-  barnabas broker load
-  barnabas broker load --seconds 10 --json
-
-Rates are those of Produce requests in and Fetch responses out, replication included. Apache Kafka does not tell them.
-"""
-)
+@broker.command()
 @click.option("--seconds", type=click.FloatRange(0.1), default=1.0, show_default=True, help="To measure rates for.")
-@bootstrap_option
-@json_option
+@server_options
 def load(seconds: float, bootstrap: str, as_json: bool) -> None:
-    """Show leaders, replicas, bytes and rates of each broker."""
+    """Show leaders, replicas, bytes and rates of each broker.
+
+    Examples:
+      barnabas broker load
+      barnabas broker load --seconds 10 --json
+
+    Rates are those of Produce requests in and Fetch responses out, replication included. Apache Kafka does not tell
+    them.
+    """
     from barnabas.cli import broker_admin  # noqa: PLC0415 - keeps --help fast
 
     broker_admin.load(seconds, bootstrap, as_json)
 
 
-@broker.command(
-    epilog="""
-\b
-Examples:
-  barnabas broker ready 2
-  barnabas broker ready 2 -b 127.0.0.1:9092 --timeout 5
-  until barnabas broker ready 2; do sleep 1; done   after a restart, before the next one
-
-Ready means: the broker serves (is not fenced), every partition that it replicates has all replicas in sync, and no
-voter of the quorum is behind. Exits with 1, and the reasons, while that is not so.
-"""
-)
+@broker.command()
 @click.argument("node", type=click.IntRange(0))
 @click.option("--timeout", "timeout_s", type=click.FloatRange(0.1), default=10.0, show_default=True, help="In seconds.")
-@bootstrap_option
-@json_option
+@server_options
 def ready(node: int, timeout_s: float, bootstrap: str, as_json: bool) -> None:
-    """Tell whether a broker has recovered from a restart, so that the next one may be restarted."""
+    """Tell whether a broker has recovered from a restart, so that the next one may be restarted.
+
+    Examples:
+      barnabas broker ready 2
+      barnabas broker ready 2 -b 127.0.0.1:9092 --timeout 5
+      until barnabas broker ready 2; do sleep 1; done   after a restart, before the next one
+
+    Ready means: the broker serves (is not fenced), every partition that it replicates has all replicas in sync, and no
+    voter of the quorum is behind. Exits with 1, and the reasons, while that is not so.
+    """
     from barnabas.cli import broker_ready  # noqa: PLC0415 - keeps --help fast
 
     broker_ready.run(node, timeout_s, bootstrap, as_json)
 
 
-@broker.command(
-    epilog="""
-\b
-Examples:
-  barnabas broker drain 3
-  barnabas broker drain 3 --throttle 50000000
-
-The other brokers must be able to hold every replica. Producers and consumers go on meanwhile.
-"""
-)
+@broker.command()
 @click.argument("node", type=click.IntRange(0))
 @throttle_option
 @wait_option
-@bootstrap_option
-@json_option
+@server_options
 def drain(node: int, throttle: int | None, wait: bool, bootstrap: str, as_json: bool) -> None:
-    """Move all replicas and leaders off a broker."""
+    """Move all replicas and leaders off a broker.
+
+    Examples:
+      barnabas broker drain 3
+      barnabas broker drain 3 --throttle 50000000
+
+    The other brokers must be able to hold every replica. Producers and consumers go on meanwhile.
+    """
     from barnabas.cli import broker_admin  # noqa: PLC0415 - keeps --help fast
 
     broker_admin.drain(node, throttle, wait, bootstrap, as_json)
 
 
-@broker.command(
-    epilog="""
-\b
-Examples:
-  barnabas broker remove 3
-
-Refuses while the broker has replicas, votes in the quorum, or runs.
-"""
-)
+@broker.command()
 @click.argument("node", type=click.IntRange(0))
-@bootstrap_option
-@json_option
+@server_options
 def remove(node: int, bootstrap: str, as_json: bool) -> None:
-    """Unregister a broker that was drained and stopped."""
+    """Unregister a broker that was drained and stopped.
+
+    Examples:
+      barnabas broker remove 3
+
+    Refuses while the broker has replicas, votes in the quorum, or runs.
+    """
     from barnabas.cli import broker_admin  # noqa: PLC0415 - keeps --help fast
 
     broker_admin.remove(node, bootstrap, as_json)
 
 
-@broker.command(
-    epilog="""
-\b
-Examples:
-  barnabas broker metrics
-  barnabas broker metrics -b 127.0.0.1:9093
-  barnabas broker metrics --json | jq '.[] | select(.errors != {}) | {api, errors}'
-
-The table shows APIs that were requested, with means per request; --json has every API, with totals and errors by
-code. Only Barnabas brokers serve these metrics.
-"""
-)
-@bootstrap_option
-@json_option
+@broker.command()
+@server_options
 def metrics(bootstrap: str, as_json: bool) -> None:
-    """Show requests, errors, bytes and times of each API since the broker started."""
+    """Show requests, errors, bytes and times of each API since the broker started.
+
+    Examples:
+      barnabas broker metrics
+      barnabas broker metrics -b 127.0.0.1:9093
+      barnabas broker metrics --json | jq '.[] | select(.errors != {}) | {api, errors}'
+
+    The table shows APIs that were requested, with means per request; --json has every API, with totals and errors by
+    code. Only Barnabas brokers serve these metrics.
+    """
     from barnabas.cli.output import print_json, print_table  # noqa: PLC0415 - keeps --help fast
     from barnabas.client.wire import Client  # noqa: PLC0415
     from barnabas.client.wire.metrics import describe_metrics  # noqa: PLC0415

@@ -25,38 +25,23 @@ def data_option(command: F) -> F:
     )(command)
 
 
-@click.group(
-    cls=CommandGroup,
-    epilog="""
-\b
-Examples:
-  barnabas cluster up                  three brokers, data in ./cluster; Ctrl-C stops them
-  barnabas cluster status              from another terminal
-  barnabas cluster kill 2              kill -9 of one broker
-  barnabas cluster restart 2
-  barnabas cluster demo                a leader dies under load: the gap, and that nothing is lost
-""",
-)
+@click.group(cls=CommandGroup)
 def cluster() -> None:
     """Run a cluster on this machine, and try faults on it.
 
     Brokers are processes; everything is in one folder. Use it to develop and to learn: for production run one node per
     machine (docs/CLUSTER.md).
+
+    Examples:
+      barnabas cluster up                  three brokers, data in ./cluster; Ctrl-C stops them
+      barnabas cluster status              from another terminal
+      barnabas cluster kill 2              kill -9 of one broker
+      barnabas cluster restart 2
+      barnabas cluster demo                a leader dies under load: the gap, and that nothing is lost
     """
 
 
-@cluster.command(
-    epilog="""
-\b
-Examples:
-  barnabas cluster up
-  barnabas cluster up --brokers 5 --data /tmp/five --port 29092
-  barnabas cluster up --config num.partitions=6 --config min.insync.replicas=2
-
-The second time, the cluster that is in the folder starts again. Ports are 9092 and up where they are free, and a
-controller's is 10000 higher. Settings given with --config are kept for later starts.
-"""
-)
+@cluster.command()
 @click.option("--brokers", type=click.IntRange(1, 50), help=f"How many (default {DEFAULT_BROKERS}).")
 @data_option
 @click.option(
@@ -64,24 +49,31 @@ controller's is 10000 higher. Settings given with --config are kept for later st
 )
 @click.option("--port", type=click.IntRange(1, 65535), help="Of the first broker; the others follow.")
 def up(brokers: int | None, data: str, settings: dict[str, str], port: int | None) -> None:
-    """Start a cluster, show its state, and stop it with Ctrl-C."""
+    """Start a cluster, show its state, and stop it with Ctrl-C.
+
+    Examples:
+      barnabas cluster up
+      barnabas cluster up --brokers 5 --data /tmp/five --port 29092
+      barnabas cluster up --config num.partitions=6 --config min.insync.replicas=2
+
+    The second time, the cluster that is in the folder starts again. Ports are 9092 and up where they are free, and a
+    controller's is 10000 higher. Settings given with --config are kept for later starts.
+    """
     from barnabas.cli import cluster_up  # noqa: PLC0415 - keeps --help fast
 
     cluster_up.run(data, brokers, settings, port)
 
 
-@cluster.command(
-    epilog="""
-\b
-Examples:
-  barnabas cluster status
-  barnabas cluster status --data /tmp/five --json
-"""
-)
+@cluster.command()
 @data_option
 @json_option
 def status(data: str, as_json: bool) -> None:
-    """Show processes, roles, leaders and partitions."""
+    """Show processes, roles, leaders and partitions.
+
+    Examples:
+      barnabas cluster status
+      barnabas cluster status --data /tmp/five --json
+    """
     from barnabas.cli import cluster_status, cluster_view  # noqa: PLC0415 - keeps --help fast
     from barnabas.cli.output import print_json  # noqa: PLC0415
 
@@ -158,19 +150,17 @@ def restart(node: int, data: str) -> None:
     click.echo(f"Node {node} serves at {local.nodes[node].address}.")
 
 
-@cluster.command(
-    epilog="""
-\b
-Examples:
-  barnabas cluster demo
-  barnabas cluster demo --rate 2000
-
-Takes about 40 seconds, uses free ports and a temporary folder, and exits with 1 if anything was lost.
-"""
-)
+@cluster.command()
 @click.option("--rate", type=click.IntRange(10, 50_000), default=500, show_default=True, help="Messages a second.")
 def demo(rate: int) -> None:
-    """Kill the leader of a cluster under load: the gap, and that nothing is lost."""
+    """Kill the leader of a cluster under load: the gap, and that nothing is lost.
+
+    Examples:
+      barnabas cluster demo
+      barnabas cluster demo --rate 2000
+
+    Takes about 40 seconds, uses free ports and a temporary folder, and exits with 1 if anything was lost.
+    """
     import sys  # noqa: PLC0415 - keeps --help fast
 
     from barnabas.cli import demo as story  # noqa: PLC0415

@@ -34,7 +34,7 @@ def consume(topic: str, group: str, style: str, bootstrap: str, options: dict[st
             "enable.auto.commit": False,
             "enable.partition.eof": not options["follow"],
             "auto.offset.reset": options["offset"],
-            "isolation.level": "read_committed" if options["read_committed"] else "read_uncommitted",
+            "isolation.level": options["isolation_level"],
             "session.timeout.ms": 10_000,
             "allow.auto.create.topics": False,
             "log_level": 0,

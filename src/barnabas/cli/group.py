@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import click
 
 from barnabas.app.program import program
-from barnabas.cli.options import bootstrap_option, json_option, time_option
-from barnabas.cli.output import age_text, print_json, print_table, time_text
+from barnabas.cli.options import server_options, time_option
+from barnabas.cli.output import age_text, print_described, print_json, print_table, time_text
 from barnabas.cli.suggestions import CommandGroup, did_you_mean, naming_topics
 from barnabas.client.wire import BrokerError, Client, admin, groups
 from barnabas.client.wire.data import FetchLimits, fetch
@@ -20,45 +20,35 @@ from barnabas.model.errors import ErrorCode
 from barnabas.model.ids import TopicPartition
 
 PEEK = FetchLimits(max_wait_ms=100, partition_max_bytes=64 << 10)
-
-
 MOST_PEEKS = 20
-
-
 """Rounds of fetching in a row that find none of the first unread messages; beyond, their age is not told."""
 
 Offsets: TypeAlias = dict[TopicPartition, int]
 
-EXAMPLES = """
-\b
-Examples:
-  barnabas group list
-  barnabas group describe billing
-  barnabas group reset-offsets billing --to-earliest
-  barnabas group reset-offsets billing --to-time -1h --execute
-  barnabas group delete billing --yes
-"""
 
-
-@click.group(cls=CommandGroup, epilog=EXAMPLES)
+@click.group(cls=CommandGroup)
 def group() -> None:
-    """List, describe and delete consumer groups, and move where they read."""
+    """List, describe and delete consumer groups, and move where they read.
+
+    Examples:
+      barnabas group list
+      barnabas group describe billing
+      barnabas group reset-offsets billing --to-earliest
+      barnabas group reset-offsets billing --to-time -1h --execute
+      barnabas group delete billing --yes
+    """
 
 
-@group.command(
-    "list",
-    epilog="""
-\b
-Examples:
-  barnabas group list
-  barnabas group list --state stable --json
-""",
-)
+@group.command("list")
 @click.option("--state", "states", multiple=True, help="Only groups in this state: stable, empty, ... May be repeated.")
-@bootstrap_option
-@json_option
+@server_options
 def list_groups(states: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
-    """List groups."""
+    """List groups.
+
+    Examples:
+      barnabas group list
+      barnabas group list --state stable --json
+    """
     wanted = {state.lower() for state in states}
     with Client(bootstrap) as client:
         found = [each for each in groups.list_groups(client) if not wanted or each.group_state.lower() in wanted]
@@ -74,46 +64,24 @@ def list_groups(states: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
         click.echo(f"There are no groups. Start one with: {program()} consume TOPIC --group NAME", err=True)
 
 
-@group.command(
-    epilog="""
-\b
-Examples:
-  barnabas group describe billing
-  barnabas group describe billing audit --json
-
-Lag is counted in messages, and in time: how long ago the first message was written that the group has not read.
-"""
-)
+@group.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@bootstrap_option
-@json_option
+@server_options
 def describe(names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
-    """Show members, what each reads, lag, and the last rebalances with their causes."""
+    """Show members, what each reads, lag, and the last rebalances with their causes.
+
+    Examples:
+      barnabas group describe billing
+      barnabas group describe billing audit --json
+
+    Lag is counted in messages, and in time: how long ago the first message was written that the group has not read.
+    """
     with Client(bootstrap) as client:
         shown = [_described(client, existing(client, name)) for name in dict.fromkeys(names)]
-    if as_json:
-        print_json(shown)
-        return
-    for at, item in enumerate(shown):
-        if at:
-            click.echo()
-        _print_group(item)
+    print_described(shown, as_json, _print_group)
 
 
-@group.command(
-    "reset-offsets",
-    epilog="""
-\b
-Examples:
-  barnabas group reset-offsets billing --to-earliest
-  barnabas group reset-offsets billing --topic orders --to-latest --execute
-  barnabas group reset-offsets billing --topic orders:0,3 --to-offset 42 --execute
-  barnabas group reset-offsets billing --to-time 2026-01-31T12:00:00+00:00
-  barnabas group reset-offsets billing --shift -100
-
-Nothing is changed without --execute. The group must have no members.
-""",
-)
+@group.command("reset-offsets")
 @click.argument("name")
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC[:N,N]", help="Only these; all it committed without.")
 @click.option("--to-earliest", is_flag=True, help="To the first message there is.")
@@ -122,10 +90,19 @@ Nothing is changed without --execute. The group must have no members.
 @click.option("--to-offset", type=click.IntRange(0), help="To this offset.")
 @click.option("--shift", type=int, help="By so many messages, forward or back.")
 @click.option("--execute", is_flag=True, help="Do it, rather than show what would be done.")
-@bootstrap_option
-@json_option
+@server_options
 def reset_offsets(name: str, topics: tuple[str, ...], bootstrap: str, as_json: bool, **wanted: Any) -> None:
-    """Move where a group reads on."""
+    """Move where a group reads on.
+
+    Examples:
+      barnabas group reset-offsets billing --to-earliest
+      barnabas group reset-offsets billing --topic orders --to-latest --execute
+      barnabas group reset-offsets billing --topic orders:0,3 --to-offset 42 --execute
+      barnabas group reset-offsets billing --to-time 2026-01-31T12:00:00+00:00
+      barnabas group reset-offsets billing --shift -100
+
+    Nothing is changed without --execute. The group must have no members.
+    """
     execute = wanted.pop("execute")
     chosen = {key: value for key, value in wanted.items() if value is not None and value is not False}
     if len(chosen) != 1:
@@ -151,20 +128,17 @@ def reset_offsets(name: str, topics: tuple[str, ...], bootstrap: str, as_json: b
     click.echo("Done." if execute else "Nothing was changed. Give --execute to do it.", err=not execute)
 
 
-@group.command(
-    epilog="""
-\b
-Examples:
-  barnabas group delete billing
-  barnabas group delete billing audit --yes
-"""
-)
+@group.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-@bootstrap_option
-@json_option
+@server_options
 def delete(names: tuple[str, ...], yes: bool, bootstrap: str, as_json: bool) -> None:
-    """Delete groups that have no members, with their offsets."""
+    """Delete groups that have no members, with their offsets.
+
+    Examples:
+      barnabas group delete billing
+      barnabas group delete billing audit --yes
+    """
     if not yes:
         click.confirm(f"Delete {', '.join(names)} with all committed offsets?", abort=True, err=True)
     problems: dict[str, str] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 PATIENCE_S = 2.0
@@ -37,9 +37,7 @@ class Interrupt:
             self._before = signal.signal(signal.SIGINT, self._on_signal)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._before is not None:
             signal.signal(signal.SIGINT, self._before)
 
@@ -51,9 +49,15 @@ class Interrupt:
 class Deferred(Interrupt):
     """Ctrl-C waits until the block is done, and is raised then."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        super().__exit__(kind, value, trace)
-        if self.seen and kind is None:
+    def __exit__(self, *raised: object) -> None:
+        super().__exit__()
+        if self.seen and raised[0] is None:
             raise KeyboardInterrupt
+
+
+def flush(producer: Any, seconds: float, interrupt: Interrupt) -> int:
+    """How many messages were not acknowledged in time."""
+    deadline = time.monotonic() + seconds
+    while (left := int(producer.flush(0.2))) > 0 and not interrupt.has_passed(deadline):
+        pass
+    return left

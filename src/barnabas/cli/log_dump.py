@@ -19,32 +19,17 @@ if TYPE_CHECKING:
 ALWAYS_SHOWN = ("problem", "summary", "note")
 
 
-@click.group(
-    cls=CommandGroup,
-    epilog="""
-\b
-Examples:
-  barnabas log dump ./data/hello-0
-  barnabas log dump ./data/hello-0/00000000000000000000.log --records
-""",
-)
+@click.group(cls=CommandGroup)
 def log() -> None:
-    """Look into segment files and verify them."""
+    """Look into segment files and verify them.
+
+    Examples:
+      barnabas log dump ./data/hello-0
+      barnabas log dump ./data/hello-0/00000000000000000000.log --records
+    """
 
 
-@log.command(
-    epilog="""
-\b
-Examples:
-  barnabas log dump ./data/hello-0
-  barnabas log dump ./data --quiet
-  barnabas log dump ./data/hello-0/00000000000000000000.log --records
-  barnabas log dump ./data/__cluster_metadata-0 --records --json
-
-\b
-Ends with 1 where something is corrupt.
-"""
-)
+@log.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True), metavar="PATH...")
 @click.option("--records", "-r", is_flag=True, help="Decode the records and verify them too.")
 @click.option("--quiet", "-q", is_flag=True, help="Only what is wrong, and a line for each file.")
@@ -55,6 +40,15 @@ def dump(paths: tuple[str, ...], records: bool, quiet: bool, max_batch_bytes: in
 
     PATH is a file, a partition's folder, or a broker's data folder. Checksums, offsets and the order of entries are
     verified, and indexes are compared with their log. With --json, an object a line.
+
+    Examples:
+      barnabas log dump ./data/hello-0
+      barnabas log dump ./data --quiet
+      barnabas log dump ./data/hello-0/00000000000000000000.log --records
+      barnabas log dump ./data/__cluster_metadata-0 --records --json
+
+    \b
+    Ends with 1 where something is corrupt.
     """
     from barnabas.cli.log_files import Wanted  # noqa: PLC0415 - keeps --help fast
 

@@ -49,6 +49,10 @@ def json_option(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")(command)
 
 
+def server_options(command: F) -> F:
+    return bootstrap_option(json_option(command))
+
+
 def parse_pairs(_ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> dict[str, str]:
     """``k=v``, repeated; for settings, of which the last one counts."""
     return dict(parse_pair_list(_ctx, param, values))

@@ -7,7 +7,7 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -51,6 +51,17 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, tit
         _print_rich(columns, texts, numeric, title)
     else:
         _print_plain(columns, texts, numeric, title)
+
+
+def print_described(items: Sequence[dict[str, Any]], as_json: bool, show: Callable[[dict[str, Any]], None]) -> None:
+    """What ``describe`` has found: JSON, or block after block for a person."""
+    if as_json:
+        print_json(items)
+        return
+    for at, item in enumerate(items):
+        if at:
+            click.echo()
+        show(item)
 
 
 def _print_plain(columns: Sequence[str], rows: list[list[str]], numeric: list[bool], title: str) -> None:

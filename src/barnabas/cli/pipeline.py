@@ -15,42 +15,39 @@ from barnabas.cli.output import print_json, print_table
 from barnabas.cli.pipeline_spark import need_spark
 from barnabas.cli.pipeline_tables import archive, replay, verify
 from barnabas.cli.pipeline_topics import compare, deadletters, hotkeys
+from barnabas.cli.suggestions import CommandGroup
 from barnabas.spark.pipelines.events import Choice, FlowEvent, FlowProgress, Outcome
 
 QUIET_EVENTS = ("is QUEUED", "is PLANNING", "is STARTING", "is RUNNING")
 """Events of every flow: printed with ``--json`` only."""
 
-EXAMPLES = """
-\b
-Examples:
-  barnabas pipeline init orders-pipeline --topic orders
-  barnabas pipeline run orders-pipeline
-  barnabas pipeline archive orders --to delta:/data/orders
-  barnabas pipeline verify orders --table delta:/data/orders
 
-Everything here needs Spark: pip install 'barnabas[spark]'.
-"""
-
-
-@click.group(epilog=EXAMPLES)
+@click.group(cls=CommandGroup)
 def pipeline() -> None:
-    """Topics into tables and back, with Spark."""
+    """Topics into tables and back, with Spark.
+
+    Examples:
+      barnabas pipeline init orders-pipeline --topic orders
+      barnabas pipeline run orders-pipeline
+      barnabas pipeline archive orders --to delta:/data/orders
+      barnabas pipeline verify orders --table delta:/data/orders
+
+    Everything here needs Spark: pip install 'barnabas[spark]'.
+    """
 
 
-@pipeline.command(
-    epilog="""
-\b
-Examples:
-  barnabas pipeline init orders-pipeline --topic orders
-  cd orders-pipeline && barnabas pipeline run
-"""
-)
+@pipeline.command()
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--topic", required=True, help="The topic to read.")
 @click.option("--name", help="What the pipeline is called; the folder's name otherwise.")
 @bootstrap_option
 def init(folder: Path, topic: str, name: str | None, bootstrap: str) -> None:
-    """Begin a project of Spark Declarative Pipelines that reads a topic."""
+    """Begin a project of Spark Declarative Pipelines that reads a topic.
+
+    Examples:
+      barnabas pipeline init orders-pipeline --topic orders
+      cd orders-pipeline && barnabas pipeline run
+    """
     from barnabas.spark.pipelines.project import ProjectExists, make  # noqa: PLC0415 - keeps --help fast
 
     try:
@@ -62,17 +59,7 @@ def init(folder: Path, topic: str, name: str | None, bootstrap: str) -> None:
     click.echo(f"Run it with: barnabas pipeline run {folder}")
 
 
-@pipeline.command(
-    epilog="""
-\b
-Examples:
-  barnabas pipeline run                              the project in this folder, once
-  barnabas pipeline run orders-pipeline --continuous
-  barnabas pipeline run --dry-run                    only check the definitions
-  barnabas pipeline run --full-refresh orders_raw    make a table anew
-  barnabas pipeline run --master spark://host:7077
-"""
-)
+@pipeline.command()
 @click.argument("project", type=click.Path(path_type=Path, exists=True), required=False)
 @click.option("--master", help="Where Spark runs: local[*], spark://…, yarn, k8s://…, sc://….  [default: local[*]]")
 @click.option("--continuous", is_flag=True, help="Go on with what has come meanwhile, until stopped.")
@@ -99,6 +86,13 @@ def run(
     """Run a project of Spark Declarative Pipelines: ours or any other.
 
     PROJECT is its folder or its spark-pipeline.yml; without it, the folder we are in or one above it.
+
+    Examples:
+      barnabas pipeline run                              the project in this folder, once
+      barnabas pipeline run orders-pipeline --continuous
+      barnabas pipeline run --dry-run                    only check the definitions
+      barnabas pipeline run --full-refresh orders_raw    make a table anew
+      barnabas pipeline run --master spark://host:7077
     """
     if full_refresh_all and (refresh or full_refresh):
         raise click.UsageError("--full-refresh-all makes everything anew: leave out --refresh and --full-refresh")

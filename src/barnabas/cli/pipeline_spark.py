@@ -69,13 +69,14 @@ def sentences() -> Iterator[None]:
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
     from barnabas.spark.client_settings import SparkOptionError  # noqa: PLC0415 - needs pyarrow
+    from barnabas.spark.exactly_once.names import ExactlyOnceError  # noqa: PLC0415
     from barnabas.spark.java import JavaMissing  # noqa: PLC0415
     from barnabas.spark.jobs.archive import JobFailed, reason_of  # noqa: PLC0415
     from barnabas.spark.tables.errors import TableError  # noqa: PLC0415
 
     try:
         yield
-    except (SparkOptionError, TableError, JavaMissing, JobFailed) as error:
+    except (SparkOptionError, TableError, JavaMissing, JobFailed, ExactlyOnceError) as error:
         raise click.ClickException(str(error)) from error
     except PySparkException as error:
         raise click.ClickException(reason_of(error)) from error

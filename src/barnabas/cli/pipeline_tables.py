@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Mapping
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from barnabas.cli.options import bootstrap_option, json_option
+from barnabas.cli.options import server_options
 from barnabas.cli.output import print_json, print_table
 from barnabas.cli.pipeline_spark import (
     TABLE,
@@ -22,10 +21,10 @@ from barnabas.cli.pipeline_spark import (
     spark_until_stopped,
     table_option_option,
 )
-from barnabas.model.ids import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.spark.jobs.archive import BatchDone
+    from barnabas.spark.jobs.replay import Replayed
     from barnabas.spark.verify import Progress
 
 _RANGE = re.compile(r"(\d+):(\d+)-(\d+)")
@@ -55,8 +54,7 @@ folder is written by Spark's own sink and needs the checkpoint that it was begun
 @click.option("--no-headers", is_flag=True, help="Leave the headers of records out.")
 @table_option_option
 @master_option
-@bootstrap_option
-@json_option
+@server_options
 def archive(
     topics: tuple[str, ...],
     table: str,
@@ -127,8 +125,7 @@ Examples:
 @click.option("--whole-topic", is_flag=True, help="Everything that the topic holds now must be in the table.")
 @click.option("--offline", is_flag=True, help="Ask no broker: check the table against its own commits.")
 @table_option_option
-@bootstrap_option
-@json_option
+@server_options
 def verify(
     topic: str,
     table: str,
@@ -179,9 +176,11 @@ def verify(
 Examples:
   barnabas pipeline replay delta:/data/orders --to orders-again --rate 5000
   barnabas pipeline replay orders --to orders-test --since -1h
-  barnabas pipeline replay parquet:/data/orders --topic orders --to orders-again --offsets '{{"0": 1200}}'
+  barnabas pipeline replay parquet:/data/orders --topic orders --to orders-again
 
-SOURCE is a topic, or a table. {TABLE} Stopped with Ctrl-C, it says where to go on. Needs no Spark.
+SOURCE is a topic, or a table. {TABLE} Records go in transactions, with how far the source was read: stopped or killed
+at any moment, the same command goes on there, and consumers with read_committed see each record once. A second run at
+the same time ends the first. Needs no Spark.
 """
 )
 @click.argument("source")
@@ -189,7 +188,6 @@ SOURCE is a topic, or a table. {TABLE} Stopped with Ctrl-C, it says where to go 
 @click.option("--topic", help="Of a table that holds several: the one to replay.")
 @period_options
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="RECORDS/S", help="No faster than this.")
-@click.option("--offsets", metavar="JSON", help="Where to begin, by partition: what a run that was stopped has told.")
 @click.option(
     "--keep-partition", is_flag=True, help="Into the partitions they were in, not those that their keys give."
 )
@@ -198,8 +196,7 @@ SOURCE is a topic, or a table. {TABLE} Stopped with Ctrl-C, it says where to go 
     "--compression", default="lz4", show_default=True, type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"])
 )
 @table_option_option
-@bootstrap_option
-@json_option
+@server_options
 def replay(
     source: str,
     to: str,
@@ -207,7 +204,6 @@ def replay(
     since: int | None,
     until: int | None,
     rate: float | None,
-    offsets: str | None,
     keep_partition: bool,
     keep_time: bool,
     compression: str,
@@ -231,35 +227,29 @@ def replay(
             "includeHeaders": "true",
             "includeTimestamp": str(keep_time).lower(),
         }
-        sink = parse_sink(given)
+        name = job.name_of(source, topic, to, since, until, keep_partition)
         with Client(bootstrap) as client:
             client.topic(to)  # told before anything is read
-            if is_table(source):
-                table = open_readable(table_options(source, table_given))
-                bounds = _begin_at(rows.bounds_of_table(table, topic), offsets)
-                pieces = rows.of_table(table, bounds, period)
-            else:
-                if source == to:
-                    raise click.UsageError("a topic cannot be replayed into itself: it would never end")
-                bounds = _begin_at(rows.bounds_of_topic(client, source, period), offsets)
-                pieces = rows.of_topic(client, bounds, period)
-            total = sum(end - start for start, end in bounds.values())
+            if source == to:
+                raise click.UsageError("a topic cannot be replayed into itself: it would never end")
+            table = open_readable(table_options(source, table_given)) if is_table(source) else None
+            bounds = rows.bounds_of_table(table, topic) if table else rows.bounds_of_topic(client, source, period)
 
             def report(count: int) -> None:
                 if sys.stderr.isatty():
                     click.echo(f"\r{count:,} of at most {total:,} records", err=True, nl=False)
 
-            with Client(bootstrap) as writing:
-                done = job.replay(
-                    writing,
-                    pieces,
-                    sink,
-                    per_second=rate,
-                    keep_partition=keep_partition,
-                    keep_time=keep_time,
-                    on_rows=report,
+            with job.Replay(parse_sink(given), to, name) as replaying:
+                if replaying.reached and not as_json:
+                    click.echo("Going on where the last run was cut off.", err=True)
+                bounds = rows.after(bounds, replaying.reached)
+                total = sum(end - start for start, end in bounds.values())
+                pieces = rows.of_table(table, bounds, period) if table else rows.of_topic(client, bounds, period)
+                done = replaying.run(
+                    pieces, per_second=rate, keep_partition=keep_partition, keep_time=keep_time, on_rows=report
                 )
-    _print_replayed(done.rows, done.seconds, done.finished, done.next_offsets, to, as_json)
+    period_text = "".join(f" --{key} {ms}" for key, ms in (("since", since), ("until", until)) if ms is not None)
+    _print_replayed(done, to, period_text, as_json)
 
 
 def _checkpoint(options: Mapping[str, str], topics: tuple[str, ...]) -> str:
@@ -280,30 +270,17 @@ def _ranges(texts: tuple[str, ...]) -> dict[int, tuple[int, int]] | None:
     return found or None
 
 
-def _begin_at(
-    bounds: dict[TopicPartition, tuple[int, int]], offsets: str | None
-) -> dict[TopicPartition, tuple[int, int]]:
-    if offsets is None:
-        return bounds
-    try:
-        given = {int(partition): int(offset) for partition, offset in json.loads(offsets).items()}
-    except (ValueError, AttributeError, TypeError):
-        raise click.BadParameter(f'{offsets!r} is not like {{"0": 1200}}', param_hint="--offsets") from None
-    begun = {p: (max(start, given.get(p.partition, start)), end) for p, (start, end) in bounds.items()}
-    return {p: (start, end) for p, (start, end) in begun.items() if start < end}
-
-
-def _print_replayed(
-    rows: int, seconds: float, finished: bool, next_offsets: Mapping[TopicPartition, int], to: str, as_json: bool
-) -> None:
-    resume = {str(partition.partition): offset for partition, offset in next_offsets.items()}
+def _print_replayed(done: Replayed, to: str, period: str, as_json: bool) -> None:
     if as_json:
-        print_json({"rows": rows, "seconds": round(seconds, 3), "finished": finished, "offsets": resume})
+        offsets = {str(partition.partition): offset for partition, offset in done.next_offsets.items()}
+        print_json(
+            {"rows": done.rows, "seconds": round(done.seconds, 3), "finished": done.finished, "offsets": offsets}
+        )
     else:
         if sys.stderr.isatty():
             click.echo("\r\033[K", err=True, nl=False)
-        click.echo(f"{rows:,} records to {to}, {seconds:.1f} s.")
-        if not finished:
-            click.echo(f"Stopped. Go on with: --offsets '{json.dumps(resume)}'")
-    if not finished:
+        click.echo(f"{done.rows:,} records to {to}, {done.seconds:.1f} s.")
+        if not done.finished:
+            click.echo(f"Stopped. The same command goes on from there{', with' if period else ''}{period}.")
+    if not done.finished:
         sys.exit(130)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from barnabas.cli.options import bootstrap_option, json_option, parse_pairs
+from barnabas.cli.options import parse_pairs, server_options
 from barnabas.cli.output import json_bytes, print_json, print_table, safe_text, size_text
 from barnabas.cli.pipeline_spark import (
     TABLE,
@@ -20,24 +20,13 @@ from barnabas.cli.pipeline_spark import (
     spark_session,
     table_option_option,
 )
+from barnabas.cli.suggestions import Command
 
 if TYPE_CHECKING:
     from barnabas.spark.jobs.hotkeys import HotKey
 
 
-@click.command(
-    epilog="""
-\b
-Examples:
-  barnabas pipeline deadletters orders-dead --format json --schema 'id STRING, amount DOUBLE' --dry-run
-  barnabas pipeline deadletters orders-dead --format avro --schema @order.avsc --to orders
-  barnabas pipeline deadletters orders-dead --format avro --schema @order.avsc --framing confluent \\
-      --writer-schema 7=@order.avsc --writer-schema 3=@order-old.avsc
-
-A letter goes to the topic that its headers name, unless --to names another. What still cannot be decoded is put at the
-end of the dead-letter topic again, with the number of attempts.
-"""
-)
+@click.command(cls=Command)
 @click.argument("letters", metavar="DEADLETTER_TOPIC")
 @click.option("--format", "form", required=True, type=click.Choice(["json", "avro"]))
 @click.option(
@@ -58,8 +47,7 @@ end of the dead-letter topic again, with the number of attempts.
 @click.option("--drop", is_flag=True, help="Do not keep what still cannot be decoded.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @master_option
-@bootstrap_option
-@json_option
+@server_options
 def deadletters(
     letters: str,
     form: str,
@@ -74,7 +62,17 @@ def deadletters(
     bootstrap: str,
     as_json: bool,
 ) -> None:
-    """Look at dead letters again, and send back what can be decoded now."""
+    """Look at dead letters again, and send back what can be decoded now.
+
+    Examples:
+      barnabas pipeline deadletters orders-dead --format json --schema 'id STRING, amount DOUBLE' --dry-run
+      barnabas pipeline deadletters orders-dead --format avro --schema @order.avsc --to orders
+      barnabas pipeline deadletters orders-dead --format avro --schema @order.avsc --framing confluent \\
+          --writer-schema 7=@order.avsc --writer-schema 3=@order-old.avsc
+
+    A letter goes to the topic that its headers name, unless --to names another. What still cannot be decoded is put at
+    the end of the dead-letter topic again, with the number of attempts.
+    """
     with sentences():
         from barnabas.client.wire import Client  # noqa: PLC0415 - keeps --help fast
         from barnabas.spark.jobs import deadletters as job  # noqa: PLC0415
@@ -98,20 +96,12 @@ def deadletters(
     click.echo(f"{done.read:,} letters: {done.good:,} {sent}, {done.bad:,} {stay}.")
 
 
-@click.command(
-    epilog="""
-\b
-Examples:
-  barnabas pipeline hotkeys clicks
-  barnabas pipeline hotkeys clicks --since -15m --top 10 --json
-"""
-)
+@click.command(cls=Command)
 @click.argument("topic")
 @period_options
 @click.option("--top", type=click.IntRange(min=1), default=20, show_default=True, help="How many keys to show.")
 @master_option
-@bootstrap_option
-@json_option
+@server_options
 def hotkeys(
     topic: str,
     since: int | None,
@@ -121,7 +111,12 @@ def hotkeys(
     bootstrap: str,
     as_json: bool,
 ) -> None:
-    """Show the heaviest keys of a topic, and how evenly its partitions are filled."""
+    """Show the heaviest keys of a topic, and how evenly its partitions are filled.
+
+    Examples:
+      barnabas pipeline hotkeys clicks
+      barnabas pipeline hotkeys clicks --since -15m --top 10 --json
+    """
     with sentences():
         check_topic(bootstrap, topic)
         from barnabas.spark.jobs import hotkeys as job  # noqa: PLC0415 - needs Spark
@@ -171,8 +166,7 @@ The exit code is 1 where they differ.
 @period_options
 @table_option_option
 @master_option
-@bootstrap_option
-@json_option
+@server_options
 def compare(
     left: str,
     right: str,

@@ -11,11 +11,11 @@ from typing import Any, BinaryIO, NamedTuple
 
 import click
 
-from barnabas.cli.interrupts import Deferred, Interrupt
-from barnabas.cli.options import bootstrap_option, json_option, parse_pair_list, time_option
+from barnabas.cli.interrupts import Deferred, Interrupt, flush
+from barnabas.cli.options import parse_pair_list, server_options, time_option
 from barnabas.cli.output import print_json
 from barnabas.cli.produce_transactions import Transactions, check_options, reason_of
-from barnabas.cli.suggestions import naming_topics
+from barnabas.cli.suggestions import Command, naming_topics
 from barnabas.cli.transactional_producer import TransactionalProducer
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -70,21 +70,7 @@ class Tally:
         return max(self.errors, key=lambda text: self.errors[text]) if self.errors else "no answer in time"
 
 
-@click.command(
-    epilog="""
-\b
-Examples:
-  barnabas produce hello --message 'first message'
-  printf 'k1:one\\nk2:two\\n' | barnabas produce hello --key-separator :
-  barnabas produce hello --file events.log --codec zstd --header source=web
-  barnabas consume hello --json | barnabas produce copy --json-input
-  barnabas produce hello --file events.log --transactional-id loader-1
-
-With --transactional-id, all messages of the run are one transaction: consumers with read_committed see all of them when
-it ends, or none after an error or Ctrl-C. --transaction-messages N commits after every N. A second run with the same id
-fences the first.
-"""
-)
+@click.command(cls=Command)
 @click.argument("topic")
 @click.option("--message", "-m", "texts", multiple=True, help="Send this, and do not read lines. May be repeated.")
 @click.option("--file", "-f", "source", type=click.File("rb"), help="Read lines from a file; - is standard input.")
@@ -107,12 +93,22 @@ fences the first.
     metavar="SECONDS",
     help="The coordinator aborts then; 60 without.",
 )
-@bootstrap_option
-@json_option
+@server_options
 def produce(topic: str, texts: tuple[str, ...], source: BinaryIO | None, as_json: bool, **options: Any) -> None:
     """Send lines as messages, one for each line of standard input.
 
     With --json-input a line is what consume --json prints; bytes that are no text are in value_base64 and key_base64.
+
+    Examples:
+      barnabas produce hello --message 'first message'
+      printf 'k1:one\\nk2:two\\n' | barnabas produce hello --key-separator :
+      barnabas produce hello --file events.log --codec zstd --header source=web
+      barnabas consume hello --json | barnabas produce copy --json-input
+      barnabas produce hello --file events.log --transactional-id loader-1
+
+    With --transactional-id, all messages of the run are one transaction: consumers with read_committed see all of them
+    when it ends, or none after an error or Ctrl-C. --transaction-messages N commits after every N. A second run with
+    the same id fences the first.
     """
     check_options(options)
     shape = _shape(options)
@@ -133,7 +129,8 @@ def _produce(topic: str, lines: Iterator[Line], options: dict[str, Any], as_json
     except KeyboardInterrupt:
         interrupted = True
     finally:
-        left = _flush(producer, options["timeout"])
+        with Interrupt() as interrupt:
+            left = flush(producer, options["timeout"], interrupt)
     _summarize(topic, tally, left, time.monotonic() - started, as_json)
     if tally.failed or left:
         raise click.ClickException(f"{tally.failed + left} messages were not delivered: {tally.reason()}.")
@@ -312,15 +309,6 @@ def _send_all(producer: Any, topic: str, lines: Iterable[Line], tally: Tally) ->
 def _poll(producer: Any, seconds: float) -> None:
     with Deferred():
         producer.poll(seconds)
-
-
-def _flush(producer: Any, seconds: float) -> int:
-    """How many messages were not acknowledged in time."""
-    deadline = time.monotonic() + seconds
-    with Interrupt() as interrupt:
-        while (left := int(producer.flush(0.2))) > 0 and not interrupt.has_passed(deadline):
-            pass
-    return left
 
 
 def _summarize(

@@ -81,7 +81,7 @@ def check_options(options: dict[str, Any]) -> None:
         if given:
             raise click.UsageError(f"--{given[0].replace('_', '-')} goes with --transactional-id.")
     elif options["acks"] != "all":
-        raise click.UsageError("Transactions need --acks all.")
+        raise click.UsageError(f"--acks is {options['acks']}: --transactional-id needs all.")
 
 
 def reason_of(error: Exception) -> str:

@@ -6,7 +6,7 @@ import re
 
 import click
 
-from barnabas.cli.options import bootstrap_option, json_option
+from barnabas.cli.options import server_options
 from barnabas.cli.suggestions import CommandGroup
 
 _ENDPOINT = re.compile(r"(?:([A-Za-z0-9_\-]+)://)?(\[[0-9a-fA-F:.%]*\]|[^:/\[\]\s]+):(\d{1,5})")
@@ -21,27 +21,22 @@ def _endpoint(_ctx: click.Context, _param: click.Parameter, value: str | None) -
     return (match[1] or "CONTROLLER").upper(), match[2].strip("[]"), int(match[3])
 
 
-@click.group(
-    cls=CommandGroup,
-    epilog="""
-\b
-Examples:
-  barnabas quorum status
-  barnabas quorum add-voter 4
-  barnabas quorum remove-voter 1
-""",
-)
+@click.group(cls=CommandGroup)
 def quorum() -> None:
     """Show and change the voters of the metadata quorum.
 
     A node becomes a voter in three steps: format its folder with --no-initial-controllers, start it as a controller,
     add it here. One voter is added or removed at a time.
+
+    Examples:
+      barnabas quorum status
+      barnabas quorum add-voter 4
+      barnabas quorum remove-voter 1
     """
 
 
 @quorum.command(epilog="\b\nExamples:\n  barnabas quorum status\n  barnabas quorum status --json")
-@bootstrap_option
-@json_option
+@server_options
 def status(bootstrap: str, as_json: bool) -> None:
     """Show leader, voters and observers, and how far each is."""
     from barnabas.cli import quorum_admin  # noqa: PLC0415 - keeps --help fast
@@ -49,27 +44,23 @@ def status(bootstrap: str, as_json: bool) -> None:
     quorum_admin.status(bootstrap, as_json)
 
 
-@quorum.command(
-    "add-voter",
-    epilog="""
-\b
-Examples:
-  barnabas quorum add-voter 4
-  barnabas quorum add-voter 4 --endpoint CONTROLLER://host4:9093 --directory-id UUID
-
-Directory id and endpoint come from the cluster, where the node runs already. Apache Kafka does not tell endpoints of
-nodes that are no voters: give --endpoint there.
-""",
-)
+@quorum.command("add-voter")
 @click.argument("node", type=click.IntRange(0))
 @click.option("--directory-id", metavar="UUID", help="Of the node's metadata folder (storage info shows it).")
 @click.option("--endpoint", metavar="[LISTENER://]HOST:PORT", callback=_endpoint, help="Of the node's controller.")
-@bootstrap_option
-@json_option
+@server_options
 def add_voter(
     node: int, directory_id: str | None, endpoint: tuple[str, str, int] | None, bootstrap: str, as_json: bool
 ) -> None:
-    """Make a node that runs as a controller a voter."""
+    """Make a node that runs as a controller a voter.
+
+    Examples:
+      barnabas quorum add-voter 4
+      barnabas quorum add-voter 4 --endpoint CONTROLLER://host4:9093 --directory-id UUID
+
+    Directory id and endpoint come from the cluster, where the node runs already. Apache Kafka does not tell endpoints
+    of nodes that are no voters: give --endpoint there.
+    """
     from barnabas.cli import quorum_admin  # noqa: PLC0415 - keeps --help fast
 
     quorum_admin.add_voter(node, directory_id, endpoint, bootstrap, as_json)
@@ -78,8 +69,7 @@ def add_voter(
 @quorum.command("remove-voter", epilog="\b\nExamples:\n  barnabas quorum remove-voter 1")
 @click.argument("node", type=click.IntRange(0))
 @click.option("--directory-id", metavar="UUID", help="Where two entries have the same id.")
-@bootstrap_option
-@json_option
+@server_options
 def remove_voter(node: int, directory_id: str | None, bootstrap: str, as_json: bool) -> None:
     """Take a voter out of the quorum; its node may be gone for good."""
     from barnabas.cli import quorum_admin  # noqa: PLC0415 - keeps --help fast

@@ -21,6 +21,7 @@ from barnabas.model.ids import INTERNAL_TOPICS, TopicPartition
 
 
 def generate(
+    *,
     topics: Sequence[str],
     topics_file: Any,
     every: bool,

@@ -11,27 +11,8 @@ import click
 
 from barnabas.app.program import activation, program
 from barnabas.cli.output import discard_output
+from barnabas.cli.suggestions import Command
 from barnabas.model.errors import StartError
-
-EXAMPLES = """
-\b
-Examples:
-  barnabas serve                                    on 127.0.0.1:9092, data in ./data
-  barnabas serve --listen 127.0.0.1:0 --memory      a free port, nothing on disk
-  barnabas serve --data /var/lib/barnabas --durable every append synced
-  barnabas serve --set log.retention.hours=24 --set num.partitions=8
-  barnabas serve --config server.properties         Kafka's own file
-  barnabas serve --config server.properties --workers 4
-                                                    four brokers, one per core
-
-Workers: with --workers N, worker i (0 to N-1) has the given settings, but node.id + i, each port + i, folders
-worker-i below the data folders, and the machine's name as broker.rack where that is not set. Worker 0 has the given
-process.roles, and the controller's listener with them; the others are brokers. Without
-controller.quorum.bootstrap.servers, worker 0 is the cluster's only controller and the others join it, on 127.0.0.1 at
-the first port + 10000 where listeners names no controller listener. A worker that dies starts again after 0.5 s, later
-after up to 30 s; five failures in a row within 10 s of a start stop all.
-"""
-
 
 MAX_PORT = 65535
 _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.%]*\]|[^:/\[\]\s]*):(\d{1,6})")
@@ -67,7 +48,7 @@ def _corrected(text: str) -> str:
     return guess if _HOST_PORT.fullmatch(guess) else "e.g. 127.0.0.1:9092"
 
 
-@click.command(epilog=EXAMPLES, context_settings={"max_content_width": 110})
+@click.command(cls=Command, context_settings={"max_content_width": 110})
 @click.option(
     "--listen",
     metavar="HOST:PORT",
@@ -102,6 +83,22 @@ def serve(
 
     Settings carry Kafka's names and come from --config, then the environment (BARNABAS_LOG_RETENTION_MS is
     log.retention.ms), then --set. SIGTERM and Ctrl-C stop it cleanly.
+
+    Examples:
+      barnabas serve                                    on 127.0.0.1:9092, data in ./data
+      barnabas serve --listen 127.0.0.1:0 --memory      a free port, nothing on disk
+      barnabas serve --data /var/lib/barnabas --durable every append synced
+      barnabas serve --set log.retention.hours=24 --set num.partitions=8
+      barnabas serve --config server.properties         Kafka's own file
+      barnabas serve --config server.properties --workers 4
+                                                        four brokers, one per core
+
+    Workers: with --workers N, worker i (0 to N-1) has the given settings, but node.id + i, each port + i, folders
+    worker-i below the data folders, and the machine's name as broker.rack where that is not set. Worker 0 has the given
+    process.roles, and the controller's listener with them; the others are brokers. Without
+    controller.quorum.bootstrap.servers, worker 0 is the cluster's only controller and the others join it, on 127.0.0.1
+    at the first port + 10000 where listeners names no controller listener. A worker that dies starts again after 0.5 s,
+    later after up to 30 s; five failures in a row within 10 s of a start stop all.
     """
     settings = [*given]
     if listen is not None:

@@ -1,10 +1,11 @@
-"""Suggestions for misspelt names, and groups of commands that make them."""
+"""Commands with examples, suggestions for misspelt names, and groups of commands that make them."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,7 +23,23 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {' or '.join(near)}?" if near else ""
 
 
+def _split_help(options: dict[str, Any]) -> dict[str, Any]:
+    """What stands in a docstring from ``Examples:`` on is printed after the options, line by line."""
+    text, mark, examples = inspect.cleandoc(options.get("help") or "").partition("\nExamples:\n")
+    return {**options, "help": text, "epilog": f"\b\nExamples:\n{examples}"} if mark else options
+
+
+class Command(click.Command):
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **_split_help(options))
+
+
 class CommandGroup(click.Group):
+    command_class = Command
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **_split_help(options))
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:

@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from barnabas.app.program import program
-from barnabas.cli.options import bootstrap_option, json_option, parse_pairs
-from barnabas.cli.output import print_json, print_table, size_text
+from barnabas.cli.options import parse_pairs, server_options
+from barnabas.cli.output import print_described, print_json, print_table, size_text
 from barnabas.cli.suggestions import (
     CommandGroup,
     naming_topic_settings,
@@ -21,38 +21,27 @@ from barnabas.client.wire.admin import ConfigEntry, ConfigSource, ListedOffset, 
 from barnabas.model.errors import ErrorCode
 from barnabas.model.ids import TopicPartition, uuid_text
 
-EXAMPLES = """
-\b
-Examples:
-  barnabas topic create hello --partitions 3 --config retention.ms=86400000
-  barnabas topic list
-  barnabas topic describe hello
-  barnabas topic alter hello --partitions 6 --delete-config retention.ms
-  barnabas topic delete hello --yes
-"""
 
-
-@click.group(cls=CommandGroup, epilog=EXAMPLES)
+@click.group(cls=CommandGroup)
 def topic() -> None:
-    """Create, list, describe, alter and delete topics."""
+    """Create, list, describe, alter and delete topics.
+
+    Examples:
+      barnabas topic create hello --partitions 3 --config retention.ms=86400000
+      barnabas topic list
+      barnabas topic describe hello
+      barnabas topic alter hello --partitions 6 --delete-config retention.ms
+      barnabas topic delete hello --yes
+    """
 
 
-@topic.command(
-    epilog="""
-\b
-Examples:
-  barnabas topic create hello
-  barnabas topic create orders --partitions 12 --config cleanup.policy=compact
-  barnabas topic create orders --if-not-exists --json
-"""
-)
+@topic.command()
 @click.argument("name")
 @click.option("--partitions", "-p", type=click.IntRange(1), help="How many; the broker's num.partitions without.")
 @click.option("--replication-factor", "-r", type=click.IntRange(1, 32767), help="Copies; the broker's default without.")
 @click.option("--config", "-c", "configs", multiple=True, metavar="KEY=VALUE", callback=parse_pairs, help="A setting.")
 @click.option("--if-not-exists", is_flag=True, help="Succeed where the topic is there already.")
-@bootstrap_option
-@json_option
+@server_options
 def create(
     name: str,
     partitions: int | None,
@@ -62,7 +51,13 @@ def create(
     bootstrap: str,
     as_json: bool,
 ) -> None:
-    """Create a topic."""
+    """Create a topic.
+
+    Examples:
+      barnabas topic create hello
+      barnabas topic create orders --partitions 12 --config cleanup.policy=compact
+      barnabas topic create orders --if-not-exists --json
+    """
     with Client(bootstrap) as client, naming_topic_settings(configs):
         try:
             made = admin.create_topic(
@@ -81,20 +76,16 @@ def create(
     click.echo(f"Created topic {name} with {made.num_partitions} partition{several}.")
 
 
-@topic.command(
-    "list",
-    epilog="""
-\b
-Examples:
-  barnabas topic list
-  barnabas topic list --internal --json
-""",
-)
+@topic.command("list")
 @click.option("--internal", is_flag=True, help="Also the topics that the brokers keep for themselves.")
-@bootstrap_option
-@json_option
+@server_options
 def list_topics(internal: bool, bootstrap: str, as_json: bool) -> None:
-    """List topics."""
+    """List topics.
+
+    Examples:
+      barnabas topic list
+      barnabas topic list --internal --json
+    """
     with Client(bootstrap) as client:
         topics = sorted(client.load(None).values())
     rows = [
@@ -115,45 +106,28 @@ def list_topics(internal: bool, bootstrap: str, as_json: bool) -> None:
         click.echo(f"There are no topics. Create one with: {program()} topic create NAME", err=True)
 
 
-@topic.command(
-    epilog="""
-\b
-Examples:
-  barnabas topic describe hello
-  barnabas topic describe hello orders --json
-"""
-)
+@topic.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@bootstrap_option
-@json_option
+@server_options
 def describe(names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
-    """Show partitions, replicas, offsets, sizes, and settings that are not the default."""
+    """Show partitions, replicas, offsets, sizes, and settings that are not the default.
+
+    Examples:
+      barnabas topic describe hello
+      barnabas topic describe hello orders --json
+    """
     with Client(bootstrap) as client, naming_topics(client, *names):
         client.load(names)
         shown = [_described(client, client.topic(name)) for name in dict.fromkeys(names)]
-    if as_json:
-        print_json(shown)
-        return
-    for at, item in enumerate(shown):
-        if at:
-            click.echo()
-        _print_topic(item)
+    print_described(shown, as_json, _print_topic)
 
 
-@topic.command(
-    epilog="""
-\b
-Examples:
-  barnabas topic alter hello --partitions 6
-  barnabas topic alter hello --config retention.ms=3600000 --delete-config cleanup.policy
-"""
-)
+@topic.command()
 @click.argument("name")
 @click.option("--partitions", "-p", type=click.IntRange(1), help="Grow to so many. There is no way back.")
 @click.option("--config", "-c", "configs", multiple=True, metavar="KEY=VALUE", callback=parse_pairs, help="Set one.")
 @click.option("--delete-config", "deleted", multiple=True, metavar="KEY", help="Give a setting back its default.")
-@bootstrap_option
-@json_option
+@server_options
 def alter(
     name: str,
     partitions: int | None,
@@ -162,7 +136,12 @@ def alter(
     bootstrap: str,
     as_json: bool,
 ) -> None:
-    """Add partitions, change settings."""
+    """Add partitions, change settings.
+
+    Examples:
+      barnabas topic alter hello --partitions 6
+      barnabas topic alter hello --config retention.ms=3600000 --delete-config cleanup.policy
+    """
     if not (partitions or configs or deleted):
         raise click.UsageError("Nothing to alter: give --partitions, --config or --delete-config.")
     with Client(bootstrap) as client, naming_topics(client, name), naming_topic_settings(configs):
@@ -178,20 +157,17 @@ def alter(
         click.echo(f"Altered topic {name}.")
 
 
-@topic.command(
-    epilog="""
-\b
-Examples:
-  barnabas topic delete hello
-  barnabas topic delete hello orders --yes
-"""
-)
+@topic.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-@bootstrap_option
-@json_option
+@server_options
 def delete(names: tuple[str, ...], yes: bool, bootstrap: str, as_json: bool) -> None:
-    """Delete topics and all their messages."""
+    """Delete topics and all their messages.
+
+    Examples:
+      barnabas topic delete hello
+      barnabas topic delete hello orders --yes
+    """
     if not yes:
         click.confirm(f"Delete {', '.join(names)} and all messages?", abort=True, err=True)
     with Client(bootstrap) as client:

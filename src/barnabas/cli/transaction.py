@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from barnabas.cli.options import bootstrap_option, duration_option, json_option, partition_option
+from barnabas.cli.options import duration_option, partition_option, server_options
 from barnabas.cli.suggestions import CommandGroup
 from barnabas.client.wire.transactions import STATES, TransactionFilter
 from barnabas.model.ids import TopicPartition
@@ -13,41 +15,28 @@ DEFAULT_TIMEOUT_MINUTES = 15
 """Kafka's transaction.max.timeout.ms: the coordinator ends what is open for longer."""
 
 
-@click.group(
-    cls=CommandGroup,
-    epilog="""
-\b
-Examples:
-  barnabas transaction list --state ongoing
-  barnabas transaction describe billing-1
-  barnabas transaction describe --partition orders:0
-  barnabas transaction abort billing-1
-  barnabas transaction find-hanging
-  barnabas transaction abort --topic orders --partition 0 --start-offset 42
-""",
-)
+@click.group(cls=CommandGroup)
 def transaction() -> None:
-    """List, describe and abort transactions, and find those that hang."""
+    """List, describe and abort transactions, and find those that hang.
+
+    Examples:
+      barnabas transaction list --state ongoing
+      barnabas transaction describe billing-1
+      barnabas transaction describe --partition orders:0
+      barnabas transaction abort billing-1
+      barnabas transaction find-hanging
+      barnabas transaction abort --topic orders --partition 0 --start-offset 42
+    """
 
 
-@transaction.command(
-    "list",
-    epilog="""
-\b
-Examples:
-  barnabas transaction list
-  barnabas transaction list --state ongoing --min-duration 5m
-  barnabas transaction list --pattern 'billing-.*' --json
-""",
-)
+@transaction.command("list")
 @click.option(
     "--state", "states", multiple=True, type=click.Choice(STATES, case_sensitive=False), help="May be repeated."
 )
 @click.option("--producer-id", "producer_ids", multiple=True, type=click.IntRange(0), help="May be repeated.")
 @click.option("--min-duration", metavar="TIME", callback=duration_option, help="Open for longer: 90s, 5m, 1h.")
 @click.option("--pattern", metavar="REGEX", help="Matches the whole transactional id.")
-@bootstrap_option
-@json_option
+@server_options
 def list_transactions(
     states: tuple[str, ...],
     producer_ids: tuple[int, ...],
@@ -56,22 +45,20 @@ def list_transactions(
     bootstrap: str,
     as_json: bool,
 ) -> None:
-    """List the transactional ids of all brokers."""
+    """List the transactional ids of all brokers.
+
+    Examples:
+      barnabas transaction list
+      barnabas transaction list --state ongoing --min-duration 5m
+      barnabas transaction list --pattern 'billing-.*' --json
+    """
     from barnabas.cli import transaction_admin  # noqa: PLC0415 - keeps --help fast
 
     wanted = TransactionFilter(states, producer_ids, -1 if min_duration is None else min_duration, pattern)
     transaction_admin.list_transactions(wanted, bootstrap, as_json)
 
 
-@transaction.command(
-    epilog="""
-\b
-Examples:
-  barnabas transaction describe billing-1
-  barnabas transaction describe billing-1 billing-2 --json
-  barnabas transaction describe --partition orders:0
-"""
-)
+@transaction.command()
 @click.argument("names", nargs=-1, metavar="[TRANSACTIONAL_ID]...")
 @click.option(
     "--partition",
@@ -82,10 +69,15 @@ Examples:
     callback=partition_option,
     help="Show the producers of this partition. May be repeated.",
 )
-@bootstrap_option
-@json_option
+@server_options
 def describe(names: tuple[str, ...], partitions: list[TopicPartition], bootstrap: str, as_json: bool) -> None:
-    """Show state, producer, age and partitions of transactional ids, or the producers of partitions."""
+    """Show state, producer, age and partitions of transactional ids, or the producers of partitions.
+
+    Examples:
+      barnabas transaction describe billing-1
+      barnabas transaction describe billing-1 billing-2 --json
+      barnabas transaction describe --partition orders:0
+    """
     if bool(names) == bool(partitions):
         raise click.UsageError("Give transactional ids, or --partition.")
     from barnabas.cli import transaction_admin  # noqa: PLC0415 - keeps --help fast
@@ -96,18 +88,7 @@ def describe(names: tuple[str, ...], partitions: list[TopicPartition], bootstrap
         transaction_admin.describe_partitions(partitions, bootstrap, as_json)
 
 
-@transaction.command(
-    epilog="""
-\b
-Examples:
-  barnabas transaction abort billing-1
-  barnabas transaction abort --topic orders --partition 0 --start-offset 42 --yes
-
-By transactional id, the coordinator aborts the transaction in all its partitions, and the producer that opened it is
-fenced: it fails at its next request. By offset, an abort marker goes to one partition only. That is for hanging
-transactions, which no coordinator knows; where one does, it is refused without --force.
-"""
-)
+@transaction.command()
 @click.argument("name", required=False, metavar="[TRANSACTIONAL_ID]")
 @click.option("--topic", "-t", metavar="NAME", help="With --partition and --start-offset.")
 @click.option("--partition", "-p", type=click.IntRange(0), help="Of --topic.")
@@ -116,8 +97,7 @@ transactions, which no coordinator knows; where one does, it is refused without 
 )
 @click.option("--force", is_flag=True, help="In one partition, even if the coordinator knows the transaction.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-@bootstrap_option
-@json_option
+@server_options
 def abort(
     name: str | None,
     topic: str | None,
@@ -128,7 +108,16 @@ def abort(
     bootstrap: str,
     as_json: bool,
 ) -> None:
-    """Abort an open transaction."""
+    """Abort an open transaction.
+
+    Examples:
+      barnabas transaction abort billing-1
+      barnabas transaction abort --topic orders --partition 0 --start-offset 42 --yes
+
+    By transactional id, the coordinator aborts the transaction in all its partitions, and the producer that opened it
+    is fenced: it fails at its next request. By offset, an abort marker goes to one partition only. That is for hanging
+    transactions, which no coordinator knows; where one does, it is refused without --force.
+    """
     from barnabas.cli import transaction_admin  # noqa: PLC0415 - keeps --help fast
 
     places = (topic, partition, start_offset)
@@ -141,20 +130,7 @@ def abort(
         raise click.UsageError("Give a transactional id; or --topic, --partition and --start-offset.")
 
 
-@transaction.command(
-    "find-hanging",
-    epilog="""
-\b
-Examples:
-  barnabas transaction find-hanging
-  barnabas transaction find-hanging --topic orders --groups
-  barnabas transaction find-hanging --broker 2 --max-transaction-timeout 60 --json
-
-A hanging transaction is open in a partition, and its coordinator does not know of it: nothing will end it. Consumers
-with read_committed stop at its first offset. Abort it with `transaction abort --topic ... --partition ...
---start-offset ...`. The age is counted from the producer's last write. Exits with 1 where there is any.
-""",
-)
+@transaction.command("find-hanging")
 @click.option("--topic", "-t", "topics", multiple=True, metavar="NAME", help="Only this one. May be repeated.")
 @click.option("--broker", "broker_id", type=click.IntRange(0), help="Only partitions that it leads.")
 @click.option(
@@ -167,17 +143,19 @@ with read_committed stop at its first offset. Abort it with `transaction abort -
     help="Only transactions older than this.",
 )
 @click.option("--groups", "with_groups", is_flag=True, help="Also the lag of groups in these partitions.")
-@bootstrap_option
-@json_option
-def find_hanging(
-    topics: tuple[str, ...],
-    broker_id: int | None,
-    timeout_minutes: float,
-    with_groups: bool,
-    bootstrap: str,
-    as_json: bool,
-) -> None:
-    """Find open transactions that no coordinator will end."""
+@server_options
+def find_hanging(**options: Any) -> None:
+    """Find open transactions that no coordinator will end.
+
+    Examples:
+      barnabas transaction find-hanging
+      barnabas transaction find-hanging --topic orders --groups
+      barnabas transaction find-hanging --broker 2 --max-transaction-timeout 60 --json
+
+    A hanging transaction is open in a partition, and its coordinator does not know of it: nothing will end it.
+    Consumers with read_committed stop at its first offset. Abort it with `transaction abort --topic ... --partition ...
+    --start-offset ...`. The age is counted from the producer's last write. Exits with 1 where there is any.
+    """
     from barnabas.cli import transaction_hanging  # noqa: PLC0415 - keeps --help fast
 
-    transaction_hanging.run(topics, broker_id, int(timeout_minutes * 60_000), with_groups, bootstrap, as_json)
+    transaction_hanging.run(**options)

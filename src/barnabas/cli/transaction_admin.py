@@ -8,9 +8,10 @@ from typing import Any
 import click
 
 from barnabas.app.program import program
-from barnabas.cli.output import age_text, counted, print_json, print_table, time_text
+from barnabas.cli.output import age_text, counted, print_described, print_json, print_table, time_text
 from barnabas.cli.suggestions import did_you_mean, naming_topics
 from barnabas.client.wire import BrokerError, Client, transactions
+from barnabas.client.wire.transactional import init_producer
 from barnabas.client.wire.transactions import ListedTransaction, ProducerInfo, TransactionFilter, TransactionInfo
 from barnabas.model.errors import ErrorCode
 from barnabas.model.ids import TopicPartition
@@ -29,7 +30,7 @@ def list_transactions(wanted: TransactionFilter, bootstrap: str, as_json: bool) 
     elif wanted == transactions.NO_FILTER:
         click.echo("There are no transactional ids.", err=True)
     else:
-        click.echo("No transactional id is like that.", err=True)
+        click.echo("No transactional id matches.", err=True)
 
 
 def _listed(client: Client, wanted: TransactionFilter) -> list[ListedTransaction]:
@@ -38,50 +39,38 @@ def _listed(client: Client, wanted: TransactionFilter) -> list[ListedTransaction
     except BrokerError as error:
         if error.code is not ErrorCode.INVALID_REGULAR_EXPRESSION:
             raise
-        raise click.ClickException(f"The broker takes {wanted.pattern!r} for no regular expression.") from error
+        raise click.ClickException(
+            f"--pattern is {wanted.pattern!r}: the broker takes it for no regular expression."
+        ) from error
 
 
 def describe(names: list[str], bootstrap: str, as_json: bool) -> None:
     with Client(bootstrap) as client:
         shown = [_described(existing(client, name)) for name in names]
-    if as_json:
-        print_json(shown)
-        return
-    for at, item in enumerate(shown):
-        if at:
-            click.echo()
-        _print_transaction(item)
+    print_described(shown, as_json, _print_transaction)
 
 
 def existing(client: Client, name: str) -> TransactionInfo:
     """Raises ClickException where there is none."""
-    try:
-        return transactions.describe_transaction(client, name)
-    except BrokerError as error:
-        if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-            raise
+    found = transactions.find_transaction(client, name)
+    if found is None:
         known = [each.transactional_id for each in transactions.list_transactions(client)]
         hint = did_you_mean(name, known) or f" List them with: {program()} transaction list"
-        raise click.ClickException(f"There is no transactional id {name}.{hint}") from error
+        raise click.ClickException(f"There is no transactional id {name}.{hint}")
+    return found
 
 
 def _described(info: TransactionInfo) -> dict[str, Any]:
     started = info.start_time_ms if info.start_time_ms >= 0 and info.state in transactions.OPEN_STATES else None
     return {
-        "transactional_id": info.transactional_id,
+        **info.producer._asdict(),
         "state": info.state,
         "coordinator": info.coordinator,
-        "producer_id": info.producer_id,
-        "producer_epoch": info.producer_epoch,
         "timeout_ms": info.timeout_ms,
         "start_time": started,
-        "open_seconds": None if started is None else seconds_since(started),
-        "partitions": [{"topic": place.topic, "partition": place.partition} for place in info.partitions],
+        "open_seconds": None if started is None else round(max(time.time() - started / 1000, 0.0), 3),
+        "partitions": [place._asdict() for place in info.partitions],
     }
-
-
-def seconds_since(timestamp_ms: int) -> float:
-    return max(int(time.time() * 1000) - timestamp_ms, 0) / 1000
 
 
 def _print_transaction(item: dict[str, Any]) -> None:
@@ -106,19 +95,12 @@ def describe_partitions(places: list[TopicPartition], bootstrap: str, as_json: b
         )
     shown = [
         {
-            "topic": place.topic,
-            "partition": place.partition,
+            **place._asdict(),
             "producers": [_producer_row(each, names.get(each.producer_id)) for each in sorted(known)],
         }
         for place, known in found.items()
     ]
-    if as_json:
-        print_json(shown)
-        return
-    for at, item in enumerate(shown):
-        if at:
-            click.echo()
-        _print_producers(item)
+    print_described(shown, as_json, _print_producers)
 
 
 def producers_of(client: Client, places: list[TopicPartition]) -> dict[TopicPartition, tuple[ProducerInfo, ...]]:
@@ -143,18 +125,8 @@ def _print_producers(item: dict[str, Any]) -> None:
     count = counted(len(item["producers"]), "producer")
     click.echo(f"Partition {item['topic']}-{item['partition']}  {count}")
     columns = ["producer id", "epoch", "last sequence", "last write", "coordinator epoch", "open since offset"]
-    rows = [
-        [
-            row["producer_id"],
-            row["producer_epoch"],
-            row["last_sequence"],
-            None if row["last_timestamp_ms"] is None else time_text(row["last_timestamp_ms"]),
-            row["coordinator_epoch"],
-            row["transaction_start_offset"],
-            row["transactional_id"],
-        ]
-        for row in item["producers"]
-    ]
+    cells = [list(row.values()) for row in item["producers"]]
+    rows = [[*row[:3], None if row[3] is None else time_text(row[3]), *row[4:]] for row in cells]
     if rows:
         print_table([*columns, "transactional id"], rows)
 
@@ -167,7 +139,7 @@ def abort(name: str, yes: bool, bootstrap: str, as_json: bool) -> None:
         where = ", ".join(map(str, info.partitions)) or "no partition yet"
         if not yes:
             click.confirm(f"Abort the transaction of {name} in {where}, and fence its producer?", abort=True, err=True)
-        transactions.fence_producer(client, name, info.timeout_ms)
+        init_producer(client, name, info.timeout_ms)
     if as_json:
         print_json({"transactional_id": name, "aborted": True, "partitions": _described(info)["partitions"]})
     else:
@@ -187,9 +159,8 @@ def abort_in_partition(
             click.confirm(question, abort=True, err=True)
         transactions.abort_in_partition(client, place, producer)
     if as_json:
-        shown = {"topic": place.topic, "partition": place.partition, "start_offset": start_offset}
-        producer_shown = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
-        print_json({**shown, **producer_shown, "aborted": True})
+        numbers = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
+        print_json({**place._asdict(), "start_offset": start_offset, **numbers, "aborted": True})
     else:
         click.echo(f"Aborted the transaction in {place} from offset {start_offset} ({about}).")
 

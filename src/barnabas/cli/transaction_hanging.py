@@ -17,9 +17,8 @@ import click
 from barnabas.app.program import program
 from barnabas.cli.output import age_text, counted, print_json, print_table, time_text
 from barnabas.cli.suggestions import naming_topics
-from barnabas.client.wire import BrokerError, Client, admin, groups, transactions
-from barnabas.client.wire.transactions import ProducerInfo, TransactionInfo
-from barnabas.model.errors import ErrorCode
+from barnabas.client.wire import Client, admin, groups, transactions
+from barnabas.client.wire.transactions import ProducerInfo
 from barnabas.model.ids import TopicPartition
 
 PARTITIONS_AT_ONCE = 1000
@@ -34,11 +33,17 @@ class OpenTransaction(NamedTuple):
 
 
 def run(
-    topics: tuple[str, ...], broker_id: int | None, timeout_ms: int, with_groups: bool, bootstrap: str, as_json: bool
+    *,
+    topics: tuple[str, ...],
+    broker_id: int | None,
+    timeout_minutes: float,
+    with_groups: bool,
+    bootstrap: str,
+    as_json: bool,
 ) -> None:
     with Client(bootstrap) as client:
         places, leaderless = _places(client, topics, broker_id)
-        names, hanging = find(client, places, timeout_ms)
+        names, hanging = find(client, places, int(timeout_minutes * 60_000))
         held = _held_back(client, sorted({each.partition for each in hanging}))
         lags = _lags(client, held) if with_groups and held else {}
     rows = [_row(each, names.get(each.producer.producer_id), held[each.partition]) for each in hanging]
@@ -77,7 +82,7 @@ def find(
     before_ms = int(time.time() * 1000) - timeout_ms
     candidates = _open_since(_producers(client, places), before_ms)
     names = dict(transactions.names_of_producers(client, {each.producer.producer_id for each in candidates}))
-    infos = {producer_id: _info(client, name) for producer_id, name in names.items()}
+    infos = {producer_id: transactions.find_transaction(client, name) for producer_id, name in names.items()}
     unknown = [
         each
         for each in candidates
@@ -102,15 +107,6 @@ def _open_since(found: Producers, before_ms: int) -> list[OpenTransaction]:
         for each in known
         if each.transaction_start_offset >= 0 and each.last_timestamp_ms <= before_ms
     )
-
-
-def _info(client: Client, name: str) -> TransactionInfo | None:
-    try:
-        return transactions.describe_transaction(client, name)
-    except BrokerError as error:
-        if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-            raise
-        return None
 
 
 class HeldBack(NamedTuple):
@@ -142,8 +138,7 @@ def _row(found: OpenTransaction, name: str | None, held: HeldBack) -> dict[str, 
     producer = found.producer
     age_ms = int(time.time() * 1000) - producer.last_timestamp_ms
     return {
-        "topic": found.partition.topic,
-        "partition": found.partition.partition,
+        **found.partition._asdict(),
         "transactional_id": name,
         "producer_id": producer.producer_id,
         "producer_epoch": producer.producer_epoch,

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import click
+
 from barnabas.cli.interrupts import Interrupt
 
 ATTEMPT_S = 0.5
@@ -23,6 +25,7 @@ class TransactionalProducer:
     ) -> None:
         from confluent_kafka import Producer  # noqa: PLC0415 - slow to import
 
+        self._transaction_s = transaction_s
         transaction_ms = max(int(transaction_s * 1000), MIN_TRANSACTION_TIMEOUT_MS)
         self._timeout_s = timeout_s
         self.interrupted = False
@@ -40,7 +43,15 @@ class TransactionalProducer:
 
     def init(self) -> None:
         """Fences an earlier producer with this transactional id, and aborts what it left open."""
-        self._call(self.inner.init_transactions)
+        from confluent_kafka import KafkaError, KafkaException  # noqa: PLC0415 - slow to import
+
+        try:
+            self._call(self.inner.init_transactions)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.INVALID_TRANSACTION_TIMEOUT:
+                raise
+            text = f"--transaction-timeout is {self._transaction_s:g} s, above the broker's transaction.max.timeout.ms."
+            raise click.ClickException(text) from error
         self.raise_interrupt()
 
     def begin(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import click
@@ -20,44 +20,36 @@ class NotDone(Exception):
     """Why a line could not be decoded or encoded."""
 
 
-@click.group(
-    cls=CommandGroup,
-    epilog="""
-\b
-Examples:
-  echo '{"message": "RequestHeader", "version": 1, "hex": "0012000300000007000462656e63"}' | barnabas wire decode
-  echo '{"message": "ListGroupsRequest", "version": 0, "value": {}}' | barnabas wire encode
-""",
-)
+@click.group(cls=CommandGroup)
 def wire() -> None:
     """Decode and encode protocol messages: JSON lines in, JSON lines out.
 
     Bytes and records are "hex:…", a UUID is 32 hex digits. A line that cannot be done comes out with an "error".
+
+    Examples:
+      echo '{"message": "RequestHeader", "version": 1, "hex": "0012000300000007000462656e63"}' | barnabas wire decode
+      echo '{"message": "ListGroupsRequest", "version": 0, "value": {}}' | barnabas wire encode
     """
 
 
-@wire.command(
-    epilog="""
-\b
-Examples:
-  echo '{"message": "ListGroupsRequest", "version": 0, "hex": ""}' | barnabas wire decode
-  zcat messages.jsonl.gz | barnabas wire decode | grep '"error"'
-"""
-)
+@wire.command()
 def decode() -> None:
-    """{message, version, hex} on standard input comes out with its value."""
+    """{message, version, hex} on standard input comes out with its value.
+
+    Examples:
+      echo '{"message": "ListGroupsRequest", "version": 0, "hex": ""}' | barnabas wire decode
+      zcat messages.jsonl.gz | barnabas wire decode | grep '"error"'
+    """
     _run(_decode)
 
 
-@wire.command(
-    epilog="""
-\b
-Examples:
-  echo '{"message": "FetchRequest", "version": 12, "value": {"max_wait_ms": 500}}' | barnabas wire encode
-"""
-)
+@wire.command()
 def encode() -> None:
-    """{message, version, value} on standard input comes out with its hex."""
+    """{message, version, value} on standard input comes out with its hex.
+
+    Examples:
+      echo '{"message": "FetchRequest", "version": 12, "value": {"max_wait_ms": 500}}' | barnabas wire encode
+    """
     _run(_encode)
 
 
@@ -71,13 +63,9 @@ def list_messages() -> None:
 def _run(work: Callable[[Entry], None]) -> None:
     """Flushes one output line for each input line: a program at the other end of the pipe waits for it."""
     out = sys.stdout
-    for line in _lines():
+    for line in sys.stdin.buffer:
         out.write(json.dumps(_answer(line, work)) + "\n")
         out.flush()
-
-
-def _lines() -> Iterator[bytes]:
-    yield from sys.stdin.buffer
 
 
 def _answer(line: bytes, work: Callable[[Entry], None]) -> Entry:

@@ -120,7 +120,7 @@ def test_places_to_begin(topic: str) -> None:
     assert read("--from-time", "1970-01-01T00:00:01.004Z") == ["4"]
     assert read("--from-time", "-1h") == []
     assert read("--max-messages", "2") == ["0", "1"]
-    assert read("--read-committed", "-o", "4") == ["4"]
+    assert read("--isolation-level", "read_committed", "-o", "4") == ["4"]
     assert "has offsets 0 to 5, not 9" in run("consume", topic, "-p", "0", "-o", "9", code=1).stderr
     assert "has no partition 7" in run("consume", topic, "-p", "7", code=1).stderr
     assert "There is no topic no-such." in run("consume", "no-such", code=1).stderr

@@ -27,7 +27,7 @@ from barnabas.client.wire.data import (
     OffsetRange,
     fetched_of,
 )
-from barnabas.client.wire.errors import DataLoss, error_code
+from barnabas.client.wire.errors import DataLoss, check
 from barnabas.model.errors import RETRIABLE, ErrorCode
 from barnabas.model.ids import ZERO_UUID, uuid_from_text
 from barnabas.wire.api.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
@@ -211,10 +211,9 @@ class _Fetcher:
         except (BrokerError, BrokerUnavailable):
             self._moved()
             raise
-        code = error_code(answer.fetched.code)
-        if code is not ErrorCode.NONE:
+        if answer.fetched.code:
             self._moved()
-            raise BrokerError(code, str(self._partition))
+            raise BrokerError(answer.fetched.code, str(self._partition))
         if answer.preferred_replica >= 0:
             self._replica = answer.preferred_replica
         return answer.fetched
@@ -277,8 +276,7 @@ class _Fetcher:
 
     def _receive(self, connection: Connection, sent: Sent) -> Answer:
         reply = connection.receive(sent, FetchResponse)
-        if reply.error_code:
-            raise BrokerError(reply.error_code, f"fetch from {connection.address}")
+        check(reply.error_code, f"fetch from {connection.address}")
         for topic in reply.responses:
             for data in topic.partitions:
                 return Answer(fetched_of(self._partition, data), data.preferred_read_replica)

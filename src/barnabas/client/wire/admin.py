@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from barnabas.client.wire.client import Client
 from barnabas.client.wire.connection import Connection
-from barnabas.client.wire.errors import BrokerError, BrokerUnavailable
-from barnabas.client.wire.routed import Answer, ask_leaders
+from barnabas.client.wire.errors import BrokerError, BrokerUnavailable, check
+from barnabas.client.wire.routed import Answer, ask_leaders, by_topic
 from barnabas.model.ids import TopicPartition
 from barnabas.wire.api import create_partitions as partitions_api
 from barnabas.wire.api import create_topics as create_api
@@ -89,7 +89,7 @@ def create_topic(
     request = create_api.CreateTopicsRequest(topics=[topic], timeout_ms=SERVER_TIMEOUT_MS, validate_only=validate_only)
     reply = client.call(request, create_api.CreateTopicsResponse, codes=lambda reply: _codes(reply.topics))
     (result,) = reply.topics
-    _check(result.error_code, f"topic {name}", result.error_message)
+    check(result.error_code, f"topic {name}", result.error_message)
     return result
 
 
@@ -117,7 +117,7 @@ def create_partitions(client: Client, name: str, count: int) -> None:
     reply = client.call(request, partitions_api.CreatePartitionsResponse, codes=lambda reply: _codes(reply.results))
     client.forget([name])
     for result in reply.results:
-        _check(result.error_code, f"topic {name}", result.error_message)
+        check(result.error_code, f"topic {name}", result.error_message)
 
 
 def describe_configs(
@@ -142,7 +142,7 @@ def describe_configs(
             codes=lambda reply: _codes(reply.results),
         )
         for result in reply.results:
-            _check(result.error_code, f"{kind.name.lower()} {result.resource_name}", result.error_message)
+            check(result.error_code, f"{kind.name.lower()} {result.resource_name}", result.error_message)
             found[result.resource_name] = [_config(item) for item in result.configs]
     return found
 
@@ -166,7 +166,7 @@ def alter_configs(
         codes=lambda reply: _codes(reply.responses),
     )
     for result in reply.responses:
-        _check(result.error_code, f"{kind.name.lower()} {name}", result.error_message)
+        check(result.error_code, f"{kind.name.lower()} {name}", result.error_message)
 
 
 def list_offsets(
@@ -175,17 +175,14 @@ def list_offsets(
     """The first offset at or after each timestamp, or at EARLIEST, LATEST, MAX_TIMESTAMP. Raises BrokerError."""
 
     def ask(connection: Connection, group: list[TopicPartition]) -> Iterable[tuple[Answer, ListedOffset]]:
-        topics: dict[str, offsets_api.ListOffsetsTopic] = {}
-        for item in group:
-            topic = topics.setdefault(item.topic, offsets_api.ListOffsetsTopic(name=item.topic))
-            topic.partitions.append(
-                offsets_api.ListOffsetsPartition(partition_index=item.partition, timestamp=timestamps[item])
+        topics = [
+            offsets_api.ListOffsetsTopic(
+                name, [offsets_api.ListOffsetsPartition(partition_index=n, timestamp=time) for n, time in parts]
             )
+            for name, parts in by_topic({item: timestamps[item] for item in group})
+        ]
         request = offsets_api.ListOffsetsRequest(
-            replica_id=-1,
-            isolation_level=int(read_committed),
-            topics=list(topics.values()),
-            timeout_ms=SERVER_TIMEOUT_MS,
+            replica_id=-1, isolation_level=int(read_committed), topics=topics, timeout_ms=SERVER_TIMEOUT_MS
         )
         for found in connection.request(request, offsets_api.ListOffsetsResponse).topics:
             for part in found.partitions:
@@ -199,11 +196,11 @@ def delete_records(client: Client, offsets: Mapping[TopicPartition, int]) -> dic
     """Drops what is before each offset (-1: everything); returns where the partitions begin now."""
 
     def ask(connection: Connection, group: list[TopicPartition]) -> Iterable[tuple[Answer, int]]:
-        topics: dict[str, records_api.DeleteRecordsTopic] = {}
-        for item in group:
-            topic = topics.setdefault(item.topic, records_api.DeleteRecordsTopic(name=item.topic))
-            topic.partitions.append(records_api.DeleteRecordsPartition(item.partition, offsets[item]))
-        request = records_api.DeleteRecordsRequest(topics=list(topics.values()), timeout_ms=SERVER_TIMEOUT_MS)
+        topics = [
+            records_api.DeleteRecordsTopic(name, [records_api.DeleteRecordsPartition(*part) for part in parts])
+            for name, parts in by_topic({item: offsets[item] for item in group})
+        ]
+        request = records_api.DeleteRecordsRequest(topics=topics, timeout_ms=SERVER_TIMEOUT_MS)
         for found in connection.request(request, records_api.DeleteRecordsResponse).topics:
             for part in found.partitions:
                 yield Answer(TopicPartition(found.name, part.partition_index), part.error_code), part.low_watermark
@@ -219,10 +216,8 @@ def describe_log_dirs(
     ``skip_unavailable`` leaves out brokers that cannot be reached at once: one may have just stopped.
     """
     wanted = None if topics is None else [dirs_api.DescribableLogDirTopic(name, list(p)) for name, p in topics.items()]
-    if not client.metadata.brokers:
-        client.load([])
     found: list[LogDirectory] = []
-    for node_id in list(client.metadata.brokers):
+    for node_id in client.node_ids():
         request = dirs_api.DescribeLogDirsRequest(topics=wanted)
         try:
             if skip_unavailable:
@@ -233,14 +228,14 @@ def describe_log_dirs(
             if not skip_unavailable:
                 raise
             continue
-        _check(reply.error_code, f"broker {node_id}", None)
+        check(reply.error_code, f"broker {node_id}")
         found += [_log_directory(node_id, item) for item in reply.results]
     return found
 
 
 def describe_cluster(client: Client) -> DescribeClusterResponse:
     reply = client.call(DescribeClusterRequest(), DescribeClusterResponse, codes=lambda reply: [reply.error_code])
-    _check(reply.error_code, "cluster", reply.error_message)
+    check(reply.error_code, "cluster", reply.error_message)
     return reply
 
 
@@ -254,11 +249,6 @@ def _codes(
     ],
 ) -> list[int]:
     return [result.error_code for result in results]
-
-
-def _check(code: int, subject: str, message: str | None) -> None:
-    if code:
-        raise BrokerError(code, subject, message)
 
 
 def _config(item: configs_api.DescribeConfigsResourceResult) -> ConfigEntry:

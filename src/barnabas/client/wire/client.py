@@ -144,6 +144,12 @@ class Client:
         connection = self._nodes[node_id] = connect(broker.address, self.settings)
         return connection
 
+    def node_ids(self) -> list[int]:
+        """The brokers of the cluster."""
+        if not self.metadata.brokers:
+            self.load([])
+        return list(self.metadata.brokers)
+
     def load(self, topics: Iterable[str] | None, *, auto_create: bool = False) -> dict[str, TopicInfo]:
         """Asks for topics, all of them for None, and remembers them. Errors stand in each topic's code."""
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
@@ -163,7 +169,8 @@ class Client:
         if known is None:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}")
         if known.code is not ErrorCode.NONE:
-            raise BrokerError(known.code, f"topic {name}", _explained(known.code))
+            is_unknown = known.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            raise BrokerError(known.code, f"topic {name}", "there is no such topic" if is_unknown else None)
         return known
 
     def _wait_for_creation(self, name: str) -> TopicInfo | None:
@@ -189,7 +196,3 @@ class Client:
                 raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(partition), reason)
             groups.setdefault(known.leader, []).append(partition)
         return groups
-
-
-def _explained(code: ErrorCode) -> str | None:
-    return "there is no such topic" if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else None

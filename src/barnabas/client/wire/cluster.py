@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias
 
 from barnabas.client.wire.address import Address
 from barnabas.client.wire.client import Client
-from barnabas.client.wire.errors import BrokerError
+from barnabas.client.wire.errors import BrokerError, check
+from barnabas.client.wire.routed import by_topic, numbers_by_topic
 from barnabas.model.errors import ErrorCode
 from barnabas.model.ids import METADATA_TOPIC, TopicPartition, Uuid
 from barnabas.wire.api import alter_partition_reassignments as alter_api
@@ -25,8 +26,6 @@ from barnabas.wire.api.describe_quorum import (
 )
 from barnabas.wire.api.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from barnabas.wire.api.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
-
-T = TypeVar("T")
 
 TIMEOUT_MS = 20_000
 """How long the controller may take; below what a request is waited for."""
@@ -75,7 +74,7 @@ def list_brokers(client: Client) -> list[ClusterBroker]:
     """Also those that are fenced, where the broker tells them (KIP-1073). Raises BrokerError."""
     request = DescribeClusterRequest(include_fenced_brokers=True)
     reply = client.call(request, DescribeClusterResponse, codes=lambda reply: [reply.error_code])
-    _check(reply.error_code, "cluster", reply.error_message)
+    check(reply.error_code, "cluster", reply.error_message)
     found = [
         ClusterBroker(each.broker_id, Address(each.host, each.port), each.rack, each.is_fenced)
         for each in reply.brokers
@@ -88,7 +87,7 @@ def unregister_broker(client: Client, node_id: int) -> None:
     reply = client.call(
         UnregisterBrokerRequest(node_id), UnregisterBrokerResponse, codes=lambda reply: [reply.error_code]
     )
-    _check(reply.error_code, f"broker {node_id}", reply.error_message)
+    check(reply.error_code, f"broker {node_id}", reply.error_message)
 
 
 # The quorum
@@ -98,9 +97,9 @@ def describe_quorum(client: Client) -> QuorumInfo:
     """Raises BrokerError."""
     wanted = DescribeQuorumRequestTopicData(METADATA_TOPIC, [DescribeQuorumRequestPartitionData(0)])
     reply = client.call(DescribeQuorumRequest([wanted]), DescribeQuorumResponse, codes=_quorum_codes)
-    _check(reply.error_code, "quorum", reply.error_message)
+    check(reply.error_code, "quorum", reply.error_message)
     found = reply.topics[0].partitions[0]
-    _check(found.error_code, "quorum", found.error_message)
+    check(found.error_code, "quorum", found.error_message)
     return QuorumInfo(
         found.leader_id,
         found.leader_epoch,
@@ -138,7 +137,7 @@ def add_voter(client: Client, node_id: int, directory_id: Uuid, endpoints: Seque
     reply = client.call(request, AddRaftVoterResponse, codes=lambda reply: [reply.error_code])
     if reply.error_code == ErrorCode.DUPLICATE_VOTER and _is_voter(client, node_id, directory_id):
         return  # an attempt whose answer was lost
-    _check(reply.error_code, f"voter {node_id}", reply.error_message)
+    check(reply.error_code, f"voter {node_id}", reply.error_message)
 
 
 def _is_voter(client: Client, node_id: int, directory_id: Uuid) -> bool:
@@ -151,7 +150,7 @@ def remove_voter(client: Client, node_id: int, directory_id: Uuid) -> None:
     reply = client.call(request, RemoveRaftVoterResponse, codes=lambda reply: [reply.error_code])
     if reply.error_code == ErrorCode.VOTER_NOT_FOUND and not _is_voter(client, node_id, directory_id):
         return
-    _check(reply.error_code, f"voter {node_id}", reply.error_message)
+    check(reply.error_code, f"voter {node_id}", reply.error_message)
 
 
 # Moves and elections
@@ -166,11 +165,11 @@ def alter_reassignments(
             name,
             [alter_api.ReassignablePartition(number, None if to is None else list(to)) for number, to in parts],
         )
-        for name, parts in _by_topic(moves.items())
+        for name, parts in by_topic(moves)
     ]
     request = alter_api.AlterPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS, topics=topics)
     reply = client.call(request, alter_api.AlterPartitionReassignmentsResponse, codes=lambda reply: [reply.error_code])
-    _check(reply.error_code, "reassignment", reply.error_message)
+    check(reply.error_code, "reassignment", reply.error_message)
     client.forget([topic.name for topic in topics])
     return {
         TopicPartition(topic.name, part.partition_index): BrokerError(
@@ -186,7 +185,7 @@ def list_reassignments(client: Client) -> dict[TopicPartition, Reassignment]:
     """Those under way. Raises BrokerError."""
     request = list_api.ListPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS, topics=None)
     reply = client.call(request, list_api.ListPartitionReassignmentsResponse, codes=lambda reply: [reply.error_code])
-    _check(reply.error_code, "reassignments", reply.error_message)
+    check(reply.error_code, "reassignments", reply.error_message)
     return {
         TopicPartition(topic.name, part.partition_index): Reassignment(
             tuple(part.replicas), tuple(part.adding_replicas), tuple(part.removing_replicas)
@@ -200,13 +199,11 @@ def elect_leaders(
     client: Client, kind: ElectionType, partitions: Iterable[TopicPartition] | None
 ) -> dict[TopicPartition, BrokerError]:
     """For these partitions, or all; returns what failed. ELECTION_NOT_NEEDED counts as done. Raises BrokerError."""
-    wanted = None
-    if partitions is not None:
-        named = _by_topic((partition, None) for partition in partitions)
-        wanted = [elect_api.TopicPartitions(name, [number for number, _ in parts]) for name, parts in named]
+    named = None if partitions is None else numbers_by_topic(partitions)
+    wanted = None if named is None else [elect_api.TopicPartitions(name, numbers) for name, numbers in named]
     request = elect_api.ElectLeadersRequest(election_type=kind, topic_partitions=wanted, timeout_ms=TIMEOUT_MS)
     reply = client.call(request, elect_api.ElectLeadersResponse, codes=lambda reply: [reply.error_code])
-    _check(reply.error_code, "election", None)
+    check(reply.error_code, "election")
     return {
         TopicPartition(topic.topic, part.partition_id): BrokerError(
             part.error_code, str(TopicPartition(topic.topic, part.partition_id)), part.error_message
@@ -215,15 +212,3 @@ def elect_leaders(
         for part in topic.partition_result
         if part.error_code not in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED)
     }
-
-
-def _by_topic(items: Iterable[tuple[TopicPartition, T]]) -> list[tuple[str, list[tuple[int, T]]]]:
-    topics: dict[str, list[tuple[int, T]]] = {}
-    for partition, value in items:
-        topics.setdefault(partition.topic, []).append((partition.partition, value))
-    return list(topics.items())
-
-
-def _check(code: int, subject: str, message: str | None) -> None:
-    if code:
-        raise BrokerError(code, subject, message)

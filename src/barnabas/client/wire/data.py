@@ -6,13 +6,13 @@ the replies. It uses no fetch sessions: each request names all its partitions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from barnabas.client.wire import hedge
 from barnabas.client.wire.client import Client
 from barnabas.client.wire.connection import Connection, Sent
-from barnabas.client.wire.errors import BrokerError, BrokerUnavailable, ProtocolError, error_code
+from barnabas.client.wire.errors import BrokerError, BrokerUnavailable, ProtocolError, check
 from barnabas.client.wire.routed import Answer, ask_leaders
 from barnabas.model.errors import RETRIABLE, ErrorCode
 from barnabas.model.ids import ZERO_UUID, TopicPartition
@@ -168,8 +168,7 @@ def _receive_fetch(
     client: Client, connection: Connection, sent: Sent, offsets: Mapping[TopicPartition, int]
 ) -> list[Fetched]:
     reply = connection.receive(sent, fetch_api.FetchResponse)
-    if reply.error_code:
-        raise BrokerError(reply.error_code, f"fetch from {connection.address}")
+    check(reply.error_code, f"fetch from {connection.address}")
     names = {client.topic(item.topic).topic_id: item.topic for item in offsets}
     found: list[Fetched] = []
     for topic in reply.responses:
@@ -203,19 +202,20 @@ def produce(
     """
 
     def ask(connection: Connection, group: list[TopicPartition]) -> Iterable[tuple[Answer, Produced]]:
-        request, version = _produce_request(client, connection, {item: batches[item] for item in group})
+        request, version = produce_request(client, connection, {item: batches[item] for item in group})
         request.acks, request.timeout_ms = acks, timeout_ms
         sent = connection.send(request, version=version, wait_s=timeout_ms / 1000, expects_reply=acks != 0)
         if acks == 0:
             return [(Answer(item, 0), Produced(-1, -1, -1)) for item in group]
-        return _produced(connection.receive(sent, produce_api.ProduceResponse), sent.version, group, client)
+        return produced(client, connection.receive(sent, produce_api.ProduceResponse), sent.version, group)
 
     return ask_leaders(client, batches, ask)
 
 
-def _produce_request(
+def produce_request(
     client: Client, connection: Connection, batches: Mapping[TopicPartition, bytes | bytearray | memoryview]
 ) -> tuple[produce_api.ProduceRequest, int]:
+    """With the version for it; acks and time-out are the caller's."""
     version = connection.version_for(produce_api.ProduceRequest)
     topics: dict[str, produce_api.TopicProduceData] = {}
     for item, batch in batches.items():
@@ -228,14 +228,14 @@ def _produce_request(
     return produce_api.ProduceRequest(topic_data=list(topics.values())), version
 
 
-def _produced(
-    reply: produce_api.ProduceResponse, version: int, group: Sequence[TopicPartition], client: Client
+def produced(
+    client: Client, reply: produce_api.ProduceResponse, version: int, group: Iterable[TopicPartition]
 ) -> Iterable[tuple[Answer, Produced]]:
     names = {client.topic(item.topic).topic_id: item.topic for item in group}
     for topic in reply.responses:
         name = names.get(topic.topic_id, "") if version > LAST_VERSION_BY_NAME else topic.name
         for part in topic.partition_responses:
-            answer = Answer(TopicPartition(name, part.index), error_code(part.error_code), part.error_message)
+            answer = Answer(TopicPartition(name, part.index), part.error_code, part.error_message)
             yield answer, Produced(part.base_offset, part.log_append_time_ms, part.log_start_offset)
 
 

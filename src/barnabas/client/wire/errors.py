@@ -34,8 +34,7 @@ class BrokerError(ApiError):
     """A broker answered with an error code. ``subject`` is what was asked about: a topic, a partition."""
 
     def __init__(self, code: ErrorCode | int, subject: str = "", message: str | None = None) -> None:
-        known = error_code(code)
-        super().__init__(known, message or "")
+        super().__init__(ErrorCode(code), message or "")
         self.subject = subject
 
     def __str__(self) -> str:
@@ -45,9 +44,7 @@ class BrokerError(ApiError):
         return f"{about}{self.code.name}"
 
 
-def error_code(number: int) -> ErrorCode:
-    """A code that this build does not know is one from a newer broker: nothing better can be said of it."""
-    try:
-        return ErrorCode(number)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
+def check(code: int, subject: str, message: str | None = None) -> None:
+    """Raises BrokerError for a code that is an error."""
+    if code:
+        raise BrokerError(code, subject, message)

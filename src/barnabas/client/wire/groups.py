@@ -7,7 +7,8 @@ from typing import NamedTuple, TypeVar
 
 from barnabas.client.wire.client import Client
 from barnabas.client.wire.coordinators import CoordinatorKind, ask_coordinator
-from barnabas.client.wire.errors import BrokerError
+from barnabas.client.wire.errors import check
+from barnabas.client.wire.routed import by_topic
 from barnabas.model.ids import TopicPartition
 from barnabas.wire import codec
 from barnabas.wire.api import delete_groups as delete_api
@@ -19,9 +20,6 @@ from barnabas.wire.schema import DecodeError, Message
 from barnabas.wire.stored.consumer_protocol import ConsumerProtocolAssignment
 
 R = TypeVar("R", bound=Message)
-
-LAST_VERSION_BY_NAME = 9
-"""Of OffsetCommit and OffsetFetch: above, topics go by their ids."""
 
 
 class GroupMember(NamedTuple):
@@ -60,14 +58,11 @@ class Committed(NamedTuple):
 
 def list_groups(client: Client) -> list[list_api.ListedGroup]:
     """The groups of all brokers."""
-    if not client.metadata.brokers:
-        client.load([])
     found: list[list_api.ListedGroup] = []
-    for node_id in list(client.metadata.brokers):
+    for node_id in client.node_ids():
         request = list_api.ListGroupsRequest()
         reply = client.call(request, list_api.ListGroupsResponse, node_id=node_id, codes=lambda r: [r.error_code])
-        if reply.error_code:
-            raise BrokerError(reply.error_code, f"broker {node_id}")
+        check(reply.error_code, f"broker {node_id}")
         found += reply.groups
     return sorted(found, key=lambda group: group.group_id)
 
@@ -82,8 +77,6 @@ def describe_group(client: Client, group_id: str) -> GroupInfo:
         lambda reply: [group.error_code for group in reply.groups],
     )
     (found,) = reply.groups
-    if found.error_code:
-        raise BrokerError(found.error_code, f"group {group_id}", found.error_message)
     return GroupInfo(
         group_id,
         found.group_state,
@@ -127,9 +120,6 @@ def committed_offsets(client: Client, group_id: str) -> dict[TopicPartition, Com
         group_id=group_id, topics=None, groups=[fetch_api.OffsetFetchRequestGroup(group_id, topics=None)]
     )
     reply, _ = _ask(client, group_id, request, fetch_api.OffsetFetchResponse, _fetch_codes)
-    code = next((code for code in _fetch_codes(reply) if code), 0)
-    if code:
-        raise BrokerError(code, f"group {group_id}")
     topics = reply.groups[0].topics if reply.groups else reply.topics
     return {
         TopicPartition(topic.name, part.partition_index): Committed(
@@ -147,16 +137,13 @@ def _fetch_codes(reply: fetch_api.OffsetFetchResponse) -> list[int]:
 
 def commit_offsets(client: Client, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
     """Commits without being a member, which a group with members refuses. Raises BrokerError for the first error."""
-    topics: dict[str, commit_api.OffsetCommitRequestTopic] = {}
-    for place, offset in offsets.items():
-        topic = topics.setdefault(place.topic, commit_api.OffsetCommitRequestTopic(place.topic))
-        topic.partitions.append(commit_api.OffsetCommitRequestPartition(place.partition, offset))
-    request = commit_api.OffsetCommitRequest(group_id=group_id, topics=list(topics.values()))
-    reply, _ = _ask(client, group_id, request, commit_api.OffsetCommitResponse, _commit_codes)
-    for answer in reply.topics:
-        for part in answer.partitions:
-            if part.error_code:
-                raise BrokerError(part.error_code, str(TopicPartition(answer.name, part.partition_index)))
+    partition = commit_api.OffsetCommitRequestPartition
+    topics = [
+        commit_api.OffsetCommitRequestTopic(name, partitions=[partition(*part) for part in parts])
+        for name, parts in by_topic(offsets)
+    ]
+    request = commit_api.OffsetCommitRequest(group_id=group_id, topics=topics)
+    _ask(client, group_id, request, commit_api.OffsetCommitResponse, _commit_codes)
 
 
 def _commit_codes(reply: commit_api.OffsetCommitResponse) -> list[int]:
@@ -165,21 +152,11 @@ def _commit_codes(reply: commit_api.OffsetCommitResponse) -> list[int]:
 
 def delete_group(client: Client, group_id: str) -> None:
     """With its offsets. Raises BrokerError."""
-    reply, _ = _ask(
-        client,
-        group_id,
-        delete_api.DeleteGroupsRequest([group_id]),
-        delete_api.DeleteGroupsResponse,
-        lambda reply: [result.error_code for result in reply.results],
-    )
-    for result in reply.results:
-        if result.error_code:
-            raise BrokerError(result.error_code, f"group {group_id}")
+    request = delete_api.DeleteGroupsRequest([group_id])
+    _ask(client, group_id, request, delete_api.DeleteGroupsResponse, lambda r: [each.error_code for each in r.results])
 
 
 def _ask(
     client: Client, group_id: str, request: Message, answer: type[R], codes: Callable[[R], Iterable[int]]
 ) -> tuple[R, int]:
-    by_name = isinstance(request, (commit_api.OffsetCommitRequest, fetch_api.OffsetFetchRequest))
-    last_version = LAST_VERSION_BY_NAME if by_name else None
-    return ask_coordinator(client, CoordinatorKind.GROUP, group_id, request, answer, codes, last_version=last_version)
+    return ask_coordinator(client, CoordinatorKind.GROUP, group_id, request, answer, codes)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from barnabas.client.wire.address import Address
-from barnabas.client.wire.errors import error_code
 from barnabas.model.errors import ErrorCode
 from barnabas.wire.api.metadata import MetadataResponse, MetadataResponseTopic
 
@@ -75,4 +74,4 @@ def _topic(name: str, topic: MetadataResponseTopic) -> TopicInfo:
         )
         for item in sorted(topic.partitions, key=lambda item: item.partition_index)
     }
-    return TopicInfo(name, topic.topic_id, topic.is_internal, error_code(topic.error_code), partitions)
+    return TopicInfo(name, topic.topic_id, topic.is_internal, ErrorCode(topic.error_code), partitions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from barnabas.client.wire.client import Client
-from barnabas.client.wire.errors import BrokerError, BrokerUnavailable, UnsupportedApi
+from barnabas.client.wire.errors import BrokerUnavailable, UnsupportedApi, check
 from barnabas.wire.api.describe_metrics import ApiMetrics, DescribeMetricsRequest, DescribeMetricsResponse
 
 VERSION = 0
@@ -27,6 +27,5 @@ def describe_metrics(
         if not isinstance(error.__cause__, ConnectionError):
             raise
         raise UnsupportedApi(f"the broker at {connection.address} does not serve Barnabas's metrics") from error
-    if reply.error_code:
-        raise BrokerError(reply.error_code, str(connection.address))
+    check(reply.error_code, str(connection.address))
     return reply.apis

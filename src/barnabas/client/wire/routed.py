@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from barnabas.client.wire.client import Client
 from barnabas.client.wire.connection import Connection
-from barnabas.client.wire.errors import BrokerError, BrokerUnavailable, error_code
+from barnabas.client.wire.errors import BrokerError, BrokerUnavailable
 from barnabas.model.errors import RETRIABLE, ErrorCode
 from barnabas.model.ids import TopicPartition
 
@@ -22,6 +22,18 @@ class Answer(NamedTuple):
 
 Ask: TypeAlias = Callable[[Connection, list[TopicPartition]], Iterable[tuple[Answer, T]]]
 """Sends one request for partitions of one leader and tells the answers apart."""
+
+
+def by_topic(values: Mapping[TopicPartition, T]) -> Iterable[tuple[str, list[tuple[int, T]]]]:
+    """Requests name partitions so: a topic, and the numbers of its partitions with what belongs to each."""
+    topics: dict[str, list[tuple[int, T]]] = {}
+    for (topic, number), value in values.items():
+        topics.setdefault(topic, []).append((number, value))
+    return topics.items()
+
+
+def numbers_by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
+    return [(topic, [number for number, _ in parts]) for topic, parts in by_topic(dict.fromkeys(partitions))]
 
 
 def ask_leaders(client: Client, partitions: Iterable[TopicPartition], ask: Ask[T]) -> dict[TopicPartition, T]:
@@ -55,7 +67,7 @@ def _ask_once(
                     done[answer.partition] = value
                     continue
                 failure = BrokerError(answer.code, str(answer.partition), answer.message)
-                if error_code(answer.code) not in RETRIABLE:
+                if answer.code not in RETRIABLE:
                     raise failure
         except BrokerUnavailable as error:
             failure = error

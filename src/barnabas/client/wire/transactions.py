@@ -8,21 +8,20 @@ from typing import NamedTuple
 from barnabas.client.wire.client import Client
 from barnabas.client.wire.connection import Connection
 from barnabas.client.wire.coordinators import CoordinatorKind, ask_coordinator
-from barnabas.client.wire.errors import BrokerError, UnsupportedApi
-from barnabas.client.wire.routed import Answer, ask_leaders
+from barnabas.client.wire.errors import BrokerError, UnsupportedApi, check
+from barnabas.client.wire.routed import Answer, ask_leaders, numbers_by_topic
+from barnabas.client.wire.transactional import TransactionalProducer
+from barnabas.model.errors import ErrorCode
 from barnabas.model.ids import TopicPartition
 from barnabas.wire.api import describe_producers as producers_api
 from barnabas.wire.api import describe_transactions as describe_api
-from barnabas.wire.api import init_producer_id as init_api
 from barnabas.wire.api import list_transactions as list_api
 from barnabas.wire.api import write_txn_markers as markers_api
 
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "PrepareEpochFence")
-OPEN_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
+ONGOING = "Ongoing"
+OPEN_STATES = frozenset({ONGOING, "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 """The coordinator will still end the transaction in all its partitions."""
-
-DURATION_VERSION, PATTERN_VERSION = 1, 2
-"""The first versions of ListTransactions with these filters (KIP-994, KIP-1152)."""
 
 
 class TransactionFilter(NamedTuple):
@@ -46,11 +45,9 @@ class ListedTransaction(NamedTuple):
 
 
 class TransactionInfo(NamedTuple):
-    transactional_id: str
+    producer: TransactionalProducer
     coordinator: int
     state: str
-    producer_id: int
-    producer_epoch: int
     timeout_ms: int
     start_time_ms: int
     """-1 where none is open."""
@@ -71,14 +68,10 @@ class ProducerInfo(NamedTuple):
     """-1 where no transaction is open in the partition."""
 
 
-def list_transactions(
-    client: Client, wanted: TransactionFilter = NO_FILTER, *, node_ids: Iterable[int] | None = None
-) -> list[ListedTransaction]:
-    """The transactional ids of all brokers, or of some, by name. Raises BrokerError and UnsupportedApi."""
-    if not client.metadata.brokers:
-        client.load([])
+def list_transactions(client: Client, wanted: TransactionFilter = NO_FILTER) -> list[ListedTransaction]:
+    """The transactional ids of all brokers, by name. Raises BrokerError and UnsupportedApi."""
     found: list[ListedTransaction] = []
-    for node_id in list(client.metadata.brokers) if node_ids is None else node_ids:
+    for node_id in client.node_ids():
         _check_filters(client.node(node_id), wanted)
         request = list_api.ListTransactionsRequest(
             state_filters=list(wanted.states),
@@ -87,8 +80,7 @@ def list_transactions(
             transactional_id_pattern=wanted.pattern,
         )
         reply = client.call(request, list_api.ListTransactionsResponse, node_id=node_id, codes=lambda r: [r.error_code])
-        if reply.error_code:
-            raise BrokerError(reply.error_code, f"broker {node_id}")
+        check(reply.error_code, f"broker {node_id}")
         found += [
             ListedTransaction(each.transactional_id, node_id, each.producer_id, each.transaction_state)
             for each in reply.transaction_states
@@ -97,18 +89,12 @@ def list_transactions(
 
 
 def _check_filters(connection: Connection, wanted: TransactionFilter) -> None:
-    """An older broker would list everything, as if there were no filter."""
+    """KIP-994, KIP-1152. An older broker would list everything, as if there were no filter."""
     version = connection.version_for(list_api.ListTransactionsRequest)
-    lacking = [
-        name
-        for name, is_given, first in (
-            ("duration", wanted.min_duration_ms >= 0, DURATION_VERSION),
-            ("pattern", wanted.pattern is not None, PATTERN_VERSION),
-        )
-        if is_given and version < first
-    ]
-    if lacking:
-        raise UnsupportedApi(f"the broker at {connection.address} cannot list transactions by {lacking[0]}")
+    given = {"duration": (wanted.min_duration_ms >= 0, 1), "pattern": (wanted.pattern is not None, 2)}
+    for name, (is_given, first_version) in given.items():
+        if is_given and version < first_version:
+            raise UnsupportedApi(f"the broker at {connection.address} cannot list transactions by {name}")
 
 
 def describe_transaction(client: Client, transactional_id: str) -> TransactionInfo:
@@ -122,19 +108,25 @@ def describe_transaction(client: Client, transactional_id: str) -> TransactionIn
         lambda reply: [each.error_code for each in reply.transaction_states],
     )
     (found,) = reply.transaction_states
-    if found.error_code:
-        raise BrokerError(found.error_code, f"transactional id {transactional_id}")
     partitions = sorted(TopicPartition(topic.topic, number) for topic in found.topics for number in topic.partitions)
     return TransactionInfo(
-        transactional_id,
+        TransactionalProducer(transactional_id, found.producer_id, found.producer_epoch),
         node_id,
         found.transaction_state,
-        found.producer_id,
-        found.producer_epoch,
         found.transaction_timeout_ms,
         found.transaction_start_time_ms,
         tuple(partitions),
     )
+
+
+def find_transaction(client: Client, transactional_id: str) -> TransactionInfo | None:
+    """None where the id is not known. Raises BrokerError."""
+    try:
+        return describe_transaction(client, transactional_id)
+    except BrokerError as error:
+        if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            raise
+        return None
 
 
 def describe_producers(
@@ -143,12 +135,8 @@ def describe_producers(
     """The producers that the leaders of partitions know of. Raises BrokerError."""
 
     def ask(connection: Connection, group: list[TopicPartition]) -> Iterable[tuple[Answer, tuple[ProducerInfo, ...]]]:
-        topics: dict[str, producers_api.TopicRequest] = {}
-        for item in group:
-            topics.setdefault(item.topic, producers_api.TopicRequest(item.topic)).partition_indexes.append(
-                item.partition
-            )
-        request = producers_api.DescribeProducersRequest(topics=list(topics.values()))
+        topics = [producers_api.TopicRequest(name, numbers) for name, numbers in numbers_by_topic(group)]
+        request = producers_api.DescribeProducersRequest(topics=topics)
         for topic in connection.request(request, producers_api.DescribeProducersResponse).topics:
             for part in topic.partitions:
                 answer = Answer(TopicPartition(topic.name, part.partition_index), part.error_code, part.error_message)
@@ -192,30 +180,11 @@ def abort_in_partition(client: Client, partition: TopicPartition, producer: Prod
     ask_leaders(client, [partition], ask)
 
 
-def fence_producer(client: Client, transactional_id: str, timeout_ms: int) -> None:
-    """Raises the producer epoch of a transactional id, which aborts what is open. Raises BrokerError.
-
-    The coordinator answers CONCURRENT_TRANSACTIONS until the abort is done, which is retried. ``timeout_ms`` is the
-    transaction timeout that it notes for the id.
-    """
-    request = init_api.InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
-    reply, _ = ask_coordinator(
-        client,
-        CoordinatorKind.TRANSACTION,
-        transactional_id,
-        request,
-        init_api.InitProducerIdResponse,
-        lambda reply: [reply.error_code],
-    )
-    if reply.error_code:
-        raise BrokerError(reply.error_code, f"transactional id {transactional_id}")
-
-
 def is_known(info: TransactionInfo | None, partition: TopicPartition, producer: ProducerInfo) -> bool:
     """Whether the coordinator will end the transaction that this producer has open in the partition."""
     return (
         info is not None
-        and info.producer_id == producer.producer_id
+        and info.producer.producer_id == producer.producer_id
         and info.state in OPEN_STATES
         and partition in info.partitions
     )
