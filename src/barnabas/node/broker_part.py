@@ -225,18 +225,28 @@ class BrokerPart:
     def _to_broker(
         self, node_id: int, lane: str, request: Message, timeout_ms: int, then: Callable[[Any], None]
     ) -> None:
-        """To this very broker without a socket; then ``then`` may be called before this returns."""
+        """To this very broker without a socket, when the present request has been handled.
+
+        A marker that is appended while a follower's fetch is being handled would be missed by that fetch, which then
+        waits for more.
+        """
         if node_id == self.settings.id:
-            if self._local is None:
-                listener = self.settings.inter_broker_listener
-                self._local = LocalPeer(self.pipeline, self._clock, listener=listener, client_id=f"broker-{node_id}")
-            self._local.send(request, timeout_ms, then)
+            self._clock.call_at(self._clock.monotonic_ms(), lambda: self._to_myself(request, timeout_ms, then))
             return
         address = self._address_of(node_id)
         if address is None:
             then(ApiError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node_id} is not registered"))
         else:
             self._network.send(address, lane, request, timeout_ms, then)
+
+    def _to_myself(self, request: Message, timeout_ms: int, then: Callable[[Any], None]) -> None:
+        if not self._is_applying:
+            then(ApiError(ErrorCode.NETWORK_EXCEPTION, "the broker is stopping"))
+            return
+        if self._local is None:
+            listener, client_id = self.settings.inter_broker_listener, f"broker-{self.settings.id}"
+            self._local = LocalPeer(self.pipeline, self._clock, listener=listener, client_id=client_id)
+        self._local.send(request, timeout_ms, then)
 
     # Data folders
 
