@@ -200,6 +200,16 @@ class TestDriverCrashes:
         query.run(client, 0, ROWS)
         assert sees(client, topic, ALL)
 
+    def test_what_was_decided_is_carried_out_without_the_batch(self, client: Client, topic: str, query: Query) -> None:
+        with pytest.raises(DriverDied):
+            query.commit(client, 0, [query.task(0, rows) for rows in ROWS], dies_at("decided"))
+        query.task(0, ["left open"])
+        decided = Committer(client, query.application).recover()
+        assert decided is not None
+        assert decided.is_of("q1", 0)
+        assert sees(client, topic, ALL)
+        assert open_of(client, query.application) == []
+
     @pytest.mark.parametrize("paused_at", ["taken over", "decision written"])
     def test_a_driver_that_was_replaced_decides_nothing(
         self, client: Client, topic: str, query: Query, paused_at: str
@@ -304,6 +314,20 @@ class TestCheckpoints:
         assert found is not None
         assert found.offsets == {TopicPartition("in", 0): 6, TopicPartition("in", 1): 3}
 
+    def test_a_new_checkpoint_reads_in_smaller_batches(self, client: Client, topic: str, servers: str) -> None:
+        """Its first batch writes new rows of one partition, before it has come to the end of the other."""
+        application = f"app-{uuid.uuid4().hex[:8]}"
+        options = {"applicationId": application, "sourceColumn": "source"}
+        lost = Query(servers, topic, application, "q1", **options)
+        lost.commit(client, 0, [lost.task(0, ["a0", "a1"], 0, 0), lost.task(0, ["b0", "b1"], 1, 0)])
+        new = Query(servers, topic, application, "q2", **options)
+        new.commit(client, 0, [new.task(0, ["a0", "a1", "a2"], 0, 0), new.task(0, ["b0"], 1, 0)])
+        new.commit(client, 1, [new.task(1, ["a3"], 0, 3), new.task(1, ["b1", "b2"], 1, 1)])
+        assert sees(client, topic, ["a0", "a1", "a2", "a3", "b0", "b1", "b2"])
+        third = Query(servers, topic, application, "q3", **options)
+        third.commit(client, 0, [third.task(0, ["a2", "a3", "a4"], 0, 2), third.task(0, ["b0", "b1", "b2"], 1, 0)])
+        assert sees(client, topic, ["a0", "a1", "a2", "a3", "a4", "b0", "b1", "b2"])
+
 
 def test_a_write_without_a_name(client: Client, topic: str, servers: str) -> None:
     query = Query(servers, topic, uuid.uuid4().hex, "")
@@ -317,7 +341,8 @@ def test_a_write_without_a_name(client: Client, topic: str, servers: str) -> Non
 def test_a_decision_is_read_as_it_was_written(client: Client, topic: str) -> None:
     application = f"app-{uuid.uuid4().hex[:8]}"
     tasks = tuple(TaskTransaction(f"{uuid.uuid4().hex[:16]}-{n}", 2**40 + n, n, n * 7, 2**63 + n) for n in range(700))
-    written = Decision(sequence=3, query="q", batch=12, tasks=tasks, offsets={TopicPartition(topic, 2): 2**50})
+    offsets = {TopicPartition(topic, 2): 2**50}
+    written = Decision(sequence=3, query="q", batch=12, tasks=tasks, offsets=offsets, inherited=offsets)
     driver = init_producer(client, driver_id(application), 60_000)
     write_decision(client, driver, application, topic, written)
     end_transaction(client, driver, commit=True)

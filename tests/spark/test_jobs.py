@@ -21,12 +21,13 @@ from barnabas.client.wire.decoding import decode
 from barnabas.model.ids import TopicPartition
 from barnabas.spark.jobs import compare, deadletters, hotkeys, rows
 from barnabas.spark.jobs.archive import Archive, JobFailed, archive
-from barnabas.spark.jobs.replay import replay
+from barnabas.spark.jobs.replay import Replay
 from barnabas.spark.options import parse_sink
 from barnabas.spark.tables.formats import open_table, table_options
 from barnabas.spark.verify import verify
 from barnabas.testing import EmbeddedBroker
 from tests.spark.conftest import write
+from tests.spark.transactional import DriverDied, sees, visible
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -110,7 +111,8 @@ def test_a_table_is_replayed_in_order(
     sink = parse_sink({"kafka.bootstrap.servers": servers, "topic": other})
     with open_table(archived) as table:
         bounds = rows.bounds_of_table(table, filled)
-        done = replay(client, rows.of_table(table, bounds, rows.Period()), sink, keep_partition=True)
+        with Replay(sink, other, other) as replay:
+            done = replay.run(rows.of_table(table, bounds, rows.Period()), keep_partition=True)
     assert (done.rows, done.finished) == (1000, True)
     assert done.next_offsets == {TopicPartition(filled, 0): 500, TopicPartition(filled, 1): 500}
     assert contents(client, other) == contents(client, filled)
@@ -119,8 +121,8 @@ def test_a_table_is_replayed_in_order(
 def test_a_topic_is_replayed_by_key_and_at_a_pace(client: Client, servers: str, filled: str, other: str) -> None:
     sink = parse_sink({"kafka.bootstrap.servers": servers, "topic": other})
     bounds = rows.bounds_of_topic(client, filled, rows.Period())
-    with Client(servers) as reading:
-        done = replay(client, rows.of_topic(reading, bounds, rows.Period()), sink, per_second=2000)
+    with Replay(sink, other, other) as replay:
+        done = replay.run(rows.of_topic(client, bounds, rows.Period()), per_second=2000)
     assert done.rows == 1000
     assert done.seconds > 0.4, "a limit is a limit"
     found = contents(client, other)
@@ -159,10 +161,35 @@ def test_a_replay_of_a_period(client: Client, servers: str, topic: str, other: s
     start = now_ms() - 100_000
     write(client, topic, orders(100), timestamp=start)
     period = rows.Period(start + 20, start + 50)
-    with Client(servers) as reading:
-        pieces = rows.of_topic(reading, rows.bounds_of_topic(reading, topic, period), period)
-        done = replay(client, pieces, parse_sink({"kafka.bootstrap.servers": servers, "topic": other}))
+    pieces = rows.of_topic(client, rows.bounds_of_topic(client, topic, period), period)
+    with Replay(parse_sink({"kafka.bootstrap.servers": servers, "topic": other}), other, other) as replay:
+        done = replay.run(pieces)
     assert done.rows == 30
+
+
+def replay_command(servers: str, source: str, to: str, *more: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "barnabas", "pipeline", "replay", source, "--to", to, "-b", servers, *more]
+    return subprocess.Popen(command)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_replay_that_is_stopped_goes_on_and_writes_nothing_twice(
+    client: Client, servers: str, filled: str, other: str, number: signal.Signals
+) -> None:
+    with replay_command(servers, filled, other, "--rate", "200") as first:
+        deadline_s = time.monotonic() + 60
+        while not visible(client, other):
+            assert time.monotonic() < deadline_s
+            time.sleep(0.05)
+        first.send_signal(number)
+        assert first.wait(30) == (130 if number is signal.SIGINT else -number)
+    assert len(visible(client, other)) < 1000
+    with replay_command(servers, filled, other) as second:
+        assert second.wait(60) == 0
+    assert sees(client, other, visible(client, filled))
+    with replay_command(servers, filled, other) as third:
+        assert third.wait(60) == 0
+    assert sees(client, other, visible(client, filled) * 2), "one that had finished begins anew"
 
 
 def test_a_topic_and_its_table_are_the_same_until_they_are_not(
@@ -220,6 +247,26 @@ def test_dead_letters_are_taken_up_once(
     last = [r for part in fetch(client, {TopicPartition(topic, n): 0 for n in (0, 1)}) for r in decode(part, 0).records]
     attempts = sorted(value for record in last for name, value in record.headers if name == "barnabas.attempts")
     assert attempts == [b"2", b"3"]
+
+
+def test_dead_letters_of_a_run_that_died_are_not_sent_twice(
+    spark: SparkSession, client: Client, servers: str, topic: str, other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has written its letters, and not committed its offsets."""
+    write(client, topic, [(b"k", b'{"id": "1"}'), (b"k", b"junk")], timestamp=now_ms())
+    validation = deadletters.Validation("json", "id STRING")
+    job = deadletters.Redrive(servers, topic, other, validation, f"{topic}-group")
+
+    def die(*_: object) -> None:
+        raise DriverDied
+
+    with monkeypatch.context() as patched:
+        patched.setattr(deadletters, "commit_offsets", die)
+        with pytest.raises(DriverDied):
+            deadletters.redrive(spark, client, job)
+    again = deadletters.redrive(spark, client, job)
+    assert (again.read, again.good, again.bad) == (1, 0, 1), "the junk, put at the end"
+    assert sees(client, other, ['{"id": "1"}'])
 
 
 def test_an_interrupted_archive_ends_cleanly_and_keeps_what_is_committed(

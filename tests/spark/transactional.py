@@ -13,24 +13,23 @@ from barnabas.client.wire import Client
 from barnabas.client.wire.admin import LATEST, list_offsets
 from barnabas.client.wire.data import FetchLimits, fetch
 from barnabas.client.wire.decoding import decode
-from barnabas.client.wire.transactional import ongoing_transactions
+from barnabas.client.wire.transactions import ONGOING, TransactionFilter, list_transactions
 from barnabas.model.ids import TopicPartition
 from barnabas.spark.exactly_once.commit import Committer, Outcome
 from barnabas.spark.exactly_once.names import Origin
 from barnabas.spark.exactly_once.task import TaskResult, write_transaction
 from barnabas.spark.options import parse_sink
 from barnabas.testing import EmbeddedBroker
-from barnabas.wire.api.init_producer_id import InitProducerIdRequest
+from barnabas.wire.api.end_txn import EndTxnRequest
 from bench.systems import CACHE, Kafka, unavailable
 
 
 class TransactionalKafka(Kafka):
-    """On one node: the log of transactions would wait for three."""
+    """With few partitions of the coordinators' topics, and transactions that time out soon."""
 
     def _write_config(self, *, fsync: bool) -> str:
         path = super()._write_config(fsync=fsync)
         with open(path, "a", encoding="utf-8") as file:
-            file.write("transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\n")
             file.write("transaction.state.log.num.partitions=4\noffsets.topic.num.partitions=4\n")
             file.write("transaction.abort.timed.out.transaction.cleanup.interval.ms=500\n")
         return path
@@ -46,7 +45,7 @@ def kafka_missing() -> str | None:
 
 def has_transactions(servers: str) -> bool:
     with Client(servers) as client:
-        return 26 in client.any_node().versions and InitProducerIdRequest.api_key in client.any_node().versions
+        return EndTxnRequest.api_key in client.any_node().versions
 
 
 @contextmanager
@@ -81,7 +80,8 @@ def visible(client: Client, topic: str, *, committed: bool = True) -> list[str]:
 
 def open_of(client: Client, application: str) -> list[str]:
     """The transactions of an application that are open."""
-    return [each for each in ongoing_transactions(client) if f"-{application}-" in each]
+    ongoing = list_transactions(client, TransactionFilter(states=[ONGOING]))
+    return [each.transactional_id for each in ongoing if f"-{application}-" in each.transactional_id]
 
 
 class DriverDied(Exception):

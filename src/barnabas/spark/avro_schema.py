@@ -159,7 +159,7 @@ class _Parser:
             return self._definition(schema, namespace, path, depth)
         if kind == "array":
             item = self.node(_need(schema, "items", path), namespace, f"{path}[]", depth + 1)
-            return Node(kind=Kind.ARRAY, arrow=_list_of(item), path=path, children=[item])
+            return Node(kind=Kind.ARRAY, arrow=pa.list_(pa.field("element", item.arrow)), path=path, children=[item])
         if kind == "map":
             value = self.node(_need(schema, "values", path), namespace, f"{path}{{}}", depth + 1)
             key = Node(kind=Kind.STRING, arrow=pa.string(), path=f"{path} (key)")
@@ -260,10 +260,6 @@ def _full_name(name: str, namespace: str) -> str:
 
 def _struct_of(names: list[str], children: list[Node]) -> pa.DataType:
     return pa.struct([pa.field(name, child.arrow) for name, child in zip(names, children, strict=True)])
-
-
-def _list_of(item: Node) -> pa.DataType:
-    return pa.list_(pa.field("element", item.arrow))
 
 
 def _decimal(schema: dict[str, Any]) -> pa.Decimal128Type | None:

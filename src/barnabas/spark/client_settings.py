@@ -139,15 +139,16 @@ def fetch_limits(kafka: Mapping[str, str]) -> FetchLimits:
 
 
 def whole_number(kafka: Mapping[str, str], name: str, default: int, *, smallest: int = 0) -> int:
-    text = kafka.get(name)
-    if text is None:
-        return default
+    return default if name not in kafka else _at_least(smallest, f"kafka.{name}", kafka[name])
+
+
+def _at_least(smallest: int, name: str, text: str) -> int:
     try:
         value = int(text)
     except ValueError:
         value = smallest - 1
     if value < smallest:
-        raise SparkOptionError(f"kafka.{name} is {text!r}: a whole number of at least {smallest} is right")
+        raise SparkOptionError(f"{name} is {text!r}: a whole number of at least {smallest} is right")
     return value
 
 
@@ -212,16 +213,7 @@ class GivenOptions:
         return value
 
     def number(self, name: str, default: D, *, smallest: int = 1) -> int | D:
-        value = self._values.get(name)
-        if value is None:
-            return default
-        try:
-            number = int(value)
-        except ValueError:
-            number = smallest - 1
-        if number < smallest:
-            raise SparkOptionError(f"{name} is {value!r}: a whole number of at least {smallest} is right")
-        return number
+        return default if name not in self else _at_least(smallest, name, self._values[name])
 
     def size(self, name: str, default: int) -> int:
         value = self._values.get(name)

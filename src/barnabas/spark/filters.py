@@ -7,9 +7,10 @@ finds it, there is none: reading starts there, and Spark looks at every row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import operator
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pyspark.sql import datasource as spark_filters
 from pyspark.sql.datasource import Filter
@@ -29,6 +30,17 @@ _OPERATORS: dict[type[Filter], str] = {
     spark_filters.StringStartsWith: "starts with",
     spark_filters.StringEndsWith: "ends with",
     spark_filters.StringContains: "contains",
+}
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "in": lambda value, wanted: value in wanted,
+    "starts with": str.startswith,
+    "ends with": str.endswith,
+    "contains": operator.contains,
 }
 _OPPOSITES = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
@@ -124,34 +136,11 @@ def holds(condition: Condition, value: str | int) -> bool:
     return _compares(condition.operator, value, condition.value) is not condition.is_negated
 
 
-def _compares(operator: str, value: str | int, wanted: object) -> bool:
-    if operator == "in":
-        return value in wanted  # type: ignore[operator]
-    if isinstance(value, str) and isinstance(wanted, str):
-        return _compares_text(operator, value, wanted)
-    if isinstance(value, int) and isinstance(wanted, int):
-        return {
-            "=": value == wanted,
-            "<": value < wanted,
-            "<=": value <= wanted,
-            ">": value > wanted,
-            ">=": value >= wanted,
-        }[operator]
-    return True
-
-
-def _compares_text(operator: str, value: str, wanted: str) -> bool:
-    # Spark orders strings by their bytes, and so does Python where all of them are code points of one byte.
-    return {
-        "=": value == wanted,
-        "<": value < wanted,
-        "<=": value <= wanted,
-        ">": value > wanted,
-        ">=": value >= wanted,
-        "starts with": value.startswith(wanted),
-        "ends with": value.endswith(wanted),
-        "contains": wanted in value,
-    }[operator]
+def _compares(how: str, value: str | int, wanted: object) -> bool:
+    """Spark orders strings by their bytes, and so does Python where all of them are code points of one byte."""
+    if how != "in" and isinstance(value, str) is not isinstance(wanted, str):
+        return True
+    return bool(_COMPARISONS[how](value, wanted))
 
 
 def _cut(given: OffsetRange, condition: Condition) -> OffsetRange:

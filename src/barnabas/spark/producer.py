@@ -17,13 +17,13 @@ from typing import NamedTuple, TypeAlias
 from barnabas.client.arrow.encoding import EncodedBatch
 from barnabas.client.wire.client import Client, Retry
 from barnabas.client.wire.connection import Connection, Sent
-from barnabas.client.wire.data import LAST_VERSION_BY_NAME
-from barnabas.client.wire.errors import BrokerError, BrokerUnavailable, ProtocolError, error_code
+from barnabas.client.wire.data import produce_request, produced
+from barnabas.client.wire.errors import BrokerError, BrokerUnavailable, ProtocolError, check
 from barnabas.client.wire.transactional import LAST_PRODUCE_VERSION
 from barnabas.model.errors import RETRIABLE, ErrorCode
-from barnabas.model.ids import ZERO_UUID, TopicPartition
+from barnabas.model.ids import TopicPartition
 from barnabas.wire.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from barnabas.wire.api.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from barnabas.wire.api.produce import ProduceRequest, ProduceResponse
 from barnabas.wire.batch import add_sequence
 
 MAX_IN_FLIGHT_REQUESTS = 5
@@ -177,25 +177,10 @@ class Producer:
             self._opening |= {item.place for item in items} - self._known
 
     def _request(self, connection: Connection, items: list[_Pending]) -> tuple[ProduceRequest, int]:
-        version = connection.version_for(ProduceRequest)
-        if self._delivery.transactional_id is not None:
-            version = min(version, LAST_PRODUCE_VERSION)
-        topics: dict[str, TopicProduceData] = {}
-        for item in items:
-            name = item.place.topic
-            topic = topics.get(name)
-            if topic is None:
-                topic_id = self._client.topic(name).topic_id
-                version = version if topic_id != ZERO_UUID else min(version, LAST_VERSION_BY_NAME)
-                topic = topics[name] = TopicProduceData(name=name, topic_id=topic_id)
-            topic.partition_data.append(PartitionProduceData(item.place.partition, item.batch.data))
-        request = ProduceRequest(
-            transactional_id=self._delivery.transactional_id,
-            acks=self._settings.acks,
-            timeout_ms=self._settings.request_timeout_ms,
-            topic_data=list(topics.values()),
-        )
-        return request, version
+        request, version = produce_request(self._client, connection, {item.place: item.batch.data for item in items})
+        request.acks, request.timeout_ms = self._settings.acks, self._settings.request_timeout_ms
+        request.transactional_id = self._delivery.transactional_id
+        return request, version if request.transactional_id is None else min(version, LAST_PRODUCE_VERSION)
 
     def _receive(self, queue: deque[_Request], failures: _Failures) -> None:
         """The oldest reply of a broker. Raises BrokerError for what no waiting heals."""
@@ -207,25 +192,18 @@ class Producer:
         except BrokerUnavailable as error:
             failures.add(request.items, error)
             return
-        answers = self._answers(reply, request)
+        places = [item.place for item in request.items]
+        answers = {
+            answer.partition: answer for answer, _ in produced(self._client, reply, request.sent.version, places)
+        }
         for item in request.items:
             if item.place not in answers:
                 raise ProtocolError(f"{request.connection.address} did not answer for {item.place}")
-            code, message = answers[item.place]
-            if _is_stored(item, error_code(code), message, failures):
+            _, code, message = answers[item.place]
+            if _is_stored(item, ErrorCode(code), message, failures):
                 self._known.add(item.place)
             else:
                 failures.add([item], BrokerError(code, str(item.place), message))
-
-    def _answers(self, reply: ProduceResponse, request: _Request) -> dict[TopicPartition, tuple[int, str | None]]:
-        topics = {item.place.topic for item in request.items}
-        names = {self._client.topic(name).topic_id: name for name in topics}
-        found: dict[TopicPartition, tuple[int, str | None]] = {}
-        for topic in reply.responses:
-            name = topic.name if request.sent.version <= LAST_VERSION_BY_NAME else names.get(topic.topic_id, "")
-            for part in topic.partition_responses:
-                found[TopicPartition(name, part.index)] = part.error_code, part.error_message
-        return found
 
     def _drain(self, failures: _Failures) -> None:
         for queue in self._in_flight.values():
@@ -332,8 +310,7 @@ class Delivery:
         """Before the first batch, on the executor. Raises BrokerError."""
         if not self.is_idempotent:
             return
-        if not client.metadata.brokers:
-            client.load([])
+        client.node_ids()
         self._key = (os.getpid(), client.metadata.cluster_id, self._bootstrap_servers)
         # Taken out while it is in use: after a failure nobody knows how far its sequences have come.
         self._identity = _idle.pop(self._key) if self._key in _idle else _new_identity(client)
@@ -362,6 +339,5 @@ def _new_identity(client: Client) -> _Identity:
     if reply.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
         text = "idempotent writing is not allowed here; kafka.enable.idempotence=false does without it"
         raise BrokerError(reply.error_code, "producer id", text)
-    if reply.error_code:
-        raise BrokerError(reply.error_code, "producer id")
+    check(reply.error_code, "producer id")
     return _Identity(reply.producer_id, reply.producer_epoch)

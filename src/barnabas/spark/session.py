@@ -110,7 +110,7 @@ def _with_own_server(app_name: str, master: str, settings: dict[str, str]) -> Sp
 
 def settings_for(master: str, config: Mapping[str, object], *, unsafe_arrow: bool = False) -> dict[str, str]:
     """What a session is built with. A server of Spark Connect has settings of its own: only the user's are added."""
-    given = {name: _text(value) for name, value in config.items()}
+    given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in config.items()}
     if master.startswith("sc://"):
         return given
     cores = local_cores(master)
@@ -150,7 +150,3 @@ def quiet_logging(silent: bool = False) -> str:
     file = cache_folder(os.environ) / ("log4j2-silent.properties" if silent else "log4j2.properties")
     keep(file, LOGGING.replace("= error", "= off") if silent else LOGGING)
     return f"-Dlog4j2.configurationFile={file.as_uri()}"
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

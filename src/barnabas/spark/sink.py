@@ -11,7 +11,7 @@ import logging
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -27,7 +27,7 @@ from barnabas.spark.exactly_once.task import TaskResult, write_transaction
 from barnabas.spark.options import SinkOptions, parse_sink
 from barnabas.spark.task_writer import Counts, delivery_of, producer_settings, write_batches
 
-__all__ = ["SinkColumnError", "StreamArrowWriter", "Written", "check_columns", "writer"]
+__all__ = ["BatchWriter", "Messages", "SinkColumnError", "StreamWriter", "Written", "check_columns", "writer"]
 
 if TYPE_CHECKING or hasattr(datasource, "DataSourceStreamArrowWriter"):
     from pyspark.sql.datasource import DataSourceStreamArrowWriter as StreamArrowWriter
@@ -40,6 +40,9 @@ else:
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
 """Properties that Spark gives the tasks of a stream."""
+
+Messages: TypeAlias = Sequence[WriterCommitMessage | None]
+"""Of the tasks; None for one that has failed."""
 
 _SOURCE_TEXT = "struct<topic:string,partition:int,offset:bigint>"
 _HEADERS_TEXT = "array<struct<key: string, value: binary>>"
@@ -74,10 +77,9 @@ def writer(
     producer_settings(parsed.client, parsed.acks)
     check_columns(schema, parsed)
     check_kind(parsed.delivery, streaming=streaming)
-    if parsed.delivery.is_exactly_once:
-        once = _ExactlyOnce(parsed, streaming=streaming)
-        return _StreamWriterOnce(once) if streaming else _BatchWriterOnce(once)
-    return _StreamWriter(parsed) if streaming else _BatchWriter(parsed)
+    once = parsed.delivery.is_exactly_once
+    sink: Sink = _ExactlyOnce(parsed, streaming=streaming) if once else _AtLeastOnce(parsed)
+    return StreamWriter(sink) if streaming else BatchWriter(sink)
 
 
 def check_columns(schema: StructType, options: SinkOptions) -> None:
@@ -129,32 +131,40 @@ def _are_headers(kind: DataType) -> bool:
     )
 
 
-class _BatchWriter(DataSourceArrowWriter):
+class Sink(Protocol):
+    """What writers of batches and of streams do alike. Spark hands it to executors."""
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> WriterCommitMessage:
+        """On an executor."""
+
+    def commit(self, messages: Messages, number: int | None) -> object:
+        """On the driver, with the number of a stream's batch."""
+
+    def abort(self, messages: Messages) -> None:
+        """On the driver, also after a commit that failed."""
+
+
+class _AtLeastOnce:
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        return Written(write_batches(self._options, iterator))
+    def write(self, batches: Iterable[pa.RecordBatch]) -> Written:
+        return Written(write_batches(self._options, batches))
 
+    def commit(self, messages: Messages, number: int | None) -> None:
+        """Nothing is left to do."""
 
-class _StreamWriter(StreamArrowWriter):
-    def __init__(self, options: SinkOptions) -> None:
-        self._options = options
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        return Written(write_batches(self._options, iterator))
+    def abort(self, messages: Messages) -> None:
+        """What is written stays."""
 
 
 class _ExactlyOnce:
-    """What both kinds of writers do. Spark hands the object to executors, and for a batch write to the commit."""
-
     def __init__(self, options: SinkOptions, *, streaming: bool) -> None:
         self._options = options
         self._streaming = streaming
         self._run = uuid.uuid4().hex
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> WrittenOnce:
-        """On an executor."""
         return WrittenOnce(write_transaction(self._options, batches, self._origin()))
 
     def _origin(self) -> Origin:
@@ -168,8 +178,7 @@ class _ExactlyOnce:
             raise ExactlyOnceError("the query's id and the batch's number are not known here")
         return Origin(application or query, query, int(number))
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None], number: int | None) -> None:
-        """On the driver."""
+    def commit(self, messages: Messages, number: int | None) -> None:
         results = _results(messages)
         if not results:
             return
@@ -181,7 +190,7 @@ class _ExactlyOnce:
         if outcome.status == "repeated":
             _log.warning("batch %s of %s was in the topic already", origin.batch, origin.application)
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def abort(self, messages: Messages) -> None:
         """Spark calls it after a commit that failed as well. That may have decided: the next commit finds out."""
         if all(message is not None for message in messages):
             return
@@ -194,15 +203,15 @@ class _ExactlyOnce:
                 Committer(client, self._run).abort_leftovers()
 
 
-def _results(messages: Iterable[WriterCommitMessage | None]) -> list[TaskResult]:
+def _results(messages: Messages) -> list[TaskResult]:
     return [message.result for message in messages if isinstance(message, WrittenOnce)]
 
 
-class _BatchWriterOnce(DataSourceArrowWriter):
-    def __init__(self, sink: _ExactlyOnce) -> None:
+class BatchWriter(DataSourceArrowWriter):
+    def __init__(self, sink: Sink) -> None:
         self._sink = sink
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenOnce:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return self._sink.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -212,11 +221,11 @@ class _BatchWriterOnce(DataSourceArrowWriter):
         self._sink.abort(messages)
 
 
-class _StreamWriterOnce(StreamArrowWriter):
-    def __init__(self, sink: _ExactlyOnce) -> None:
+class StreamWriter(StreamArrowWriter):
+    def __init__(self, sink: Sink) -> None:
         self._sink = sink
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenOnce:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return self._sink.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 -- Spark's name

@@ -18,18 +18,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from barnabas.client.wire.client import Client
-from barnabas.client.wire.errors import BrokerError, ClientError, UnsupportedApi
-from barnabas.client.wire.transactional import (
-    ONGOING,
-    TransactionalProducer,
-    describe_transactions,
-    end_transaction,
-    init_producer,
-    ongoing_transactions,
-)
+from barnabas.client.wire.errors import BrokerError, ClientError
+from barnabas.client.wire.transactional import TransactionalProducer, end_transaction, init_producer
+from barnabas.client.wire.transactions import ONGOING, TransactionFilter, find_transaction, list_transactions
 from barnabas.model.errors import ErrorCode
 from barnabas.model.ids import TopicPartition
 from barnabas.spark.exactly_once.decision import Decision, SourceOffsets, read_decision, write_decision
@@ -103,9 +98,9 @@ class Committer:
     def abort_leftovers(self) -> None:
         """What is still open: the transactions of attempts that were killed, and of drivers before this one."""
         try:
-            for found in ongoing_transactions(self._client):
-                if task_name(self._application, found) is not None:
-                    init_producer(self._client, found, DRIVER_TIMEOUT_MS)
+            for found in list_transactions(self._client, TransactionFilter(states=[ONGOING])):
+                if task_name(self._application, found.transactional_id) is not None:
+                    init_producer(self._client, found.transactional_id, DRIVER_TIMEOUT_MS)
         except (BrokerError, ClientError) as error:
             _log.warning("open transactions of %s are left to time out: %s", group_id(self._application), error)
 
@@ -130,6 +125,7 @@ class Committer:
             batch=origin.batch,
             tasks=tasks,
             offsets=_merged([decided.offsets if decided is not None else {}, *(each.offsets for each in results)]),
+            inherited=decided.offsets_before(origin.query) if decided is not None else {},
         )
         topic = min(topic for result in results for topic in result.topics)
         self._decide(driver, topic, decision)
@@ -158,18 +154,15 @@ class Committer:
             )
 
     def _check_open(self, tasks: Iterable[TaskTransaction]) -> None:
-        producers = [task.producer(self._application) for task in tasks]
-        try:
-            found = describe_transactions(self._client, [producer.transactional_id for producer in producers])
-        except UnsupportedApi:
-            return
-        for producer in producers:
-            state, current = found.get(producer.transactional_id, ("unknown", None))
-            if current != producer or state != ONGOING:
+        for task in tasks:
+            name = transactional_id(self._application, task.name)
+            found = find_transaction(self._client, name)
+            if found is None or found.producer != task.producer(self._application) or found.state != ONGOING:
+                state = found.state if found is not None else "unknown"
                 raise ExactlyOnceError(
-                    f"transaction {producer.transactional_id} of a task is not open any more ({state}): nothing was "
-                    "committed. If the batch took longer than kafka.transaction.timeout.ms, raise that, and the "
-                    "broker's transaction.max.timeout.ms"
+                    f"transaction {name} of a task is not open any more ({state}): nothing was committed. If the batch "
+                    "took longer than kafka.transaction.timeout.ms, raise that, and the broker's "
+                    "transaction.max.timeout.ms"
                 )
 
     def _decide(self, driver: TransactionalProducer, topic: str, decision: Decision) -> None:
@@ -222,13 +215,7 @@ class Committer:
             replaced[task] = same
         self._check_open(replaced.values())
         tasks = tuple(replaced.get(task, task) for task in decided.tasks)
-        decision = Decision(
-            sequence=decided.sequence + 1,
-            query=decided.query,
-            batch=decided.batch,
-            tasks=tasks,
-            offsets=decided.offsets,
-        )
+        decision = replace(decided, sequence=decided.sequence + 1, tasks=tasks)
         self._decide(driver, min(topic for result in results for topic in result.topics), decision)
         _log.warning("%d transactions of batch %d had timed out: rows written anew", len(lost), decided.batch)
         return self._complete(driver, decision, [])
@@ -268,8 +255,8 @@ class Committer:
         deadline_s = time.monotonic() + VISIBLE_TIMEOUT_S
         try:
             while names and time.monotonic() < deadline_s:
-                found = describe_transactions(self._client, names)
-                names = {name for name, (state, _) in found.items() if state.startswith("Prepare")}
+                found = [find_transaction(self._client, name) for name in names]
+                names = {each.producer.transactional_id for each in found if each and each.state.startswith("Prepare")}
                 time.sleep(0.01 if names else 0)
         except (BrokerError, ClientError) as error:
             _log.warning("the rows are committed; whether readers see them yet is not known: %s", error)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from barnabas.model.ids import TopicPartition
 from barnabas.spark.exactly_once.names import ExactlyOnceError, TaskTransaction, group_id
 
 PIECE_CHARS = 3_500
-READ_ATTEMPTS = 5
+READ_ATTEMPTS = 10
 
 SourceOffsets = Mapping[TopicPartition, int]
 """Where the query has come to in its source; all before is in."""
@@ -35,6 +36,12 @@ class Decision:
     batch: int
     tasks: tuple[TaskTransaction, ...]
     offsets: SourceOffsets = field(default_factory=dict)
+    inherited: SourceOffsets = field(default_factory=dict)
+    """The offsets of the last decision of the query before this one, whose rows this one leaves out."""
+
+    def offsets_before(self, query: str) -> SourceOffsets:
+        """What other queries have written."""
+        return self.inherited if self.query == query else self.offsets
 
     def is_of(self, query: str, batch: int) -> bool:
         return (self.query, self.batch) == (query, batch)
@@ -47,8 +54,7 @@ def write_decision(
     text = _text(decision)
     pieces = [text[start : start + PIECE_CHARS] for start in range(0, len(text), PIECE_CHARS)]
     for number, piece in enumerate(pieces):
-        head = _Head(decision.sequence, len(pieces), _mark(decision.query))
-        marked = MarkedOffset(decision.batch + 1, f"{head.sequence}.{head.piece_count}.{head.query}:{piece}")
+        marked = MarkedOffset(decision.batch + 1, f"{decision.sequence}.{len(pieces)}:{piece}")
         add_offsets(client, driver, group_id(application, number), {TopicPartition(topic, 0): marked})
 
 
@@ -57,46 +63,23 @@ def read_decision(client: Client, application: str) -> Decision | None:
 
     A driver reads it when it has taken over: no other one can be at it then.
     """
-    for _ in range(READ_ATTEMPTS):  # for tasks, which read at any time: the driver may be writing one
-        first = _newest(client, application)
-        if first is None:
+    for attempt in range(READ_ATTEMPTS):  # for tasks, which read at any time: one may just have been committed
+        time.sleep(0.02 * attempt)
+        firsts = _pieces(client, application, 0)
+        if not firsts:
             return None
-        place, (head, _, text) = first
-        for number in range(1, head.piece_count):
-            found = _pieces(client, application, number).get(place)
-            if found is None or found.head != head:
-                break
-            text += found.text
-        else:
-            return _parsed(head.sequence, text)
+        place, first = max(firsts.items(), key=lambda item: item[1].sequence)
+        others = [_pieces(client, application, number).get(place) for number in range(1, first.piece_count)]
+        whole = [first, *(piece for piece in others if piece is not None and piece[:2] == first[:2])]
+        if len(whole) == first.piece_count:
+            return _parsed(first.sequence, "".join(piece.text for piece in whole))
     raise ExactlyOnceError(f"the offsets of group {group_id(application)} do not fit together")
 
 
-def last_decided(client: Client, application: str, query: str) -> int | None:
-    """The last batch of this query that is decided; None where the last decision is another query's."""
-    newest = _newest(client, application)
-    return newest[1].batch if newest is not None and newest[1].head.query == _mark(query) else None
-
-
-class _Head(NamedTuple):
+class _Piece(NamedTuple):
     sequence: int
     piece_count: int
-    query: int
-
-
-class _Piece(NamedTuple):
-    head: _Head
-    batch: int
     text: str
-
-
-def _mark(query: str) -> int:
-    return zlib.crc32(query.encode())
-
-
-def _newest(client: Client, application: str) -> tuple[TopicPartition, _Piece] | None:
-    found = _pieces(client, application, 0)
-    return max(found.items(), key=lambda item: item[1].head.sequence, default=None)
 
 
 def _pieces(client: Client, application: str, number: int) -> dict[TopicPartition, _Piece]:
@@ -104,12 +87,12 @@ def _pieces(client: Client, application: str, number: int) -> dict[TopicPartitio
     for place, committed in committed_offsets(client, group_id(application, number)).items():
         head, _, text = committed.metadata.partition(":")
         fields = head.split(".")
-        if len(fields) != 3 or not all(map(str.isdigit, fields)):
+        if len(fields) != 2 or not all(map(str.isdigit, fields)):
             raise ExactlyOnceError(
                 f"group {group_id(application, number)} has an offset of {place} that is no mark of this sink: "
                 "choose another applicationId"
             )
-        found[place] = _Piece(_Head(*map(int, fields)), committed.offset - 1, text)
+        found[place] = _Piece(int(fields[0]), int(fields[1]), text)
     return found
 
 
@@ -118,7 +101,8 @@ def _text(decision: Decision) -> str:
         "query": decision.query,
         "batch": decision.batch,
         "tasks": [list(task) for task in decision.tasks],
-        "offsets": [[*place, offset] for place, offset in sorted(decision.offsets.items())],
+        "offsets": _listed(decision.offsets),
+        "inherited": _listed(decision.inherited),
     }
     packed = zlib.compress(json.dumps(content, separators=(",", ":")).encode(), 9)
     return base64.b85encode(packed).decode("ascii")
@@ -131,5 +115,14 @@ def _parsed(sequence: int, text: str) -> Decision:
         query=content["query"],
         batch=content["batch"],
         tasks=tuple(TaskTransaction(*task) for task in content["tasks"]),
-        offsets={TopicPartition(topic, partition): offset for topic, partition, offset in content["offsets"]},
+        offsets=_mapped(content["offsets"]),
+        inherited=_mapped(content["inherited"]),
     )
+
+
+def _listed(offsets: SourceOffsets) -> list[list[object]]:
+    return [[*place, offset] for place, offset in sorted(offsets.items())]
+
+
+def _mapped(listed: list[tuple[str, int, int]]) -> SourceOffsets:
+    return {TopicPartition(topic, partition): offset for topic, partition, offset in listed}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Callable
 from typing import NamedTuple
 
 from barnabas.client.wire.transactional import TransactionalProducer
@@ -78,15 +77,12 @@ class _Slots:
         self._count = 0
         self._used: dict[tuple[str, str], dict[str, int]] = {}
 
-    def take(self, origin: Origin, last_decided: Callable[[], int | None]) -> str:
+    def take(self, origin: Origin, last_decided: int) -> str:
         if origin.batch is None:
             return self._new()
         used = self._used.setdefault((origin.application, origin.query), {})
-        name = None
-        if any(batch < origin.batch for batch in used.values()):
-            limit = min(origin.batch, last_decided() or 0)
-            name = next((name for name, batch in used.items() if batch < limit), None)
-        name = name or self._new()
+        limit = min(origin.batch, last_decided)
+        name = next((name for name, batch in used.items() if batch < limit), None) or self._new()
         used[name] = origin.batch
         return name
 
@@ -98,8 +94,8 @@ class _Slots:
 _slots = _Slots()
 
 
-def free_name(origin: Origin, last_decided: Callable[[], int | None]) -> str:
-    """For a transaction of this process. ``last_decided`` tells the last batch of this query that is decided."""
+def free_name(origin: Origin, last_decided: int) -> str:
+    """For a transaction of this process. ``last_decided`` is the last batch of this query that is decided."""
     global _slots  # noqa: PLW0603 -- Spark forks its workers: names of the parent are not the child's
     if _slots.process != os.getpid():
         _slots = _Slots()

@@ -21,7 +21,7 @@ from barnabas.client.wire.transactional import (
 )
 from barnabas.model.ids import TopicPartition
 from barnabas.spark.client_settings import connect
-from barnabas.spark.exactly_once.decision import Decision, SourceOffsets, last_decided, read_decision
+from barnabas.spark.exactly_once.decision import SourceOffsets, read_decision
 from barnabas.spark.exactly_once.names import Origin, TaskTransaction, free_name, transactional_id
 from barnabas.spark.exactly_once.rows import Checksum, SourceRows
 from barnabas.spark.options import SinkOptions
@@ -47,52 +47,37 @@ class TaskResult:
 
 
 class TransactionalDelivery(Delivery):
-    """Records of one transaction.
+    """Records of a producer's transactions.
 
     ``coordinator`` is a client of its own: on the connections of the one that sends records, replies are due.
     """
 
-    def __init__(self, coordinator: Client, options: SinkOptions, transactional_id: str) -> None:
+    def __init__(self, coordinator: Client, options: SinkOptions, producer: TransactionalProducer) -> None:
         super().__init__(options.bootstrap_servers, is_idempotent=True)
         self._coordinator = coordinator
-        self.transactional_id = transactional_id
-        self.producer: TransactionalProducer | None = None
-        self._timeout_ms = options.delivery.transaction_timeout_ms
+        self._producer = producer
+        self.transactional_id = producer.transactional_id
         self._sequences: dict[TopicPartition, int] = {}
         self._enlisted: set[TopicPartition] = set()
 
     def begin(self, client: Client) -> None:
-        assert self.transactional_id is not None
-        self.producer = init_producer(self._coordinator, self.transactional_id, self._timeout_ms)
-        self._sequences.clear()
-        self._enlisted.clear()
+        """The producer has its id."""
 
     def enlist(self, client: Client, places: set[TopicPartition]) -> None:
         new = places - self._enlisted
         if new:
-            add_partitions(self._coordinator, self._begun, new)
+            add_partitions(self._coordinator, self._producer, new)
             self._enlisted |= new
 
     def stamp(self, place: TopicPartition, batch: EncodedBatch) -> None:
         sequence = self._sequences.get(place, 0)
         self._sequences[place] = add_sequence(sequence, batch.record_count)
         marked = batch._replace(attributes=batch.attributes | TRANSACTIONAL)
-        marked.stamp(self._begun.producer_id, self._begun.producer_epoch, sequence)
+        marked.stamp(self._producer.producer_id, self._producer.producer_epoch, sequence)
 
     def next_transaction(self) -> None:
         """After the end of one, under the same epoch: sequences go on."""
         self._enlisted.clear()
-
-    def abort(self) -> None:
-        """As early as can be: an open transaction keeps readers from all that comes after it."""
-        if self.producer is not None:
-            with suppress(BrokerError, ClientError):
-                end_transaction(self._coordinator, self.producer, commit=False)
-
-    @property
-    def _begun(self) -> TransactionalProducer:
-        assert self.producer is not None, "begin comes first"
-        return self.producer
 
 
 def write_transaction(options: SinkOptions, batches: Iterable[pa.RecordBatch], origin: Origin) -> TaskResult:
@@ -117,17 +102,19 @@ def write_transaction(options: SinkOptions, batches: Iterable[pa.RecordBatch], o
 class _Task:
     def __init__(self, client: Client, coordinator: Client, options: SinkOptions, origin: Origin) -> None:
         self._origin = origin
-        self._name = free_name(origin, lambda: last_decided(coordinator, origin.application, origin.query))
+        decided = read_decision(coordinator, origin.application) if origin.batch is not None else None
+        self._name = free_name(origin, decided.batch if decided and decided.query == origin.query else 0)
         name = transactional_id(origin.application, self._name)
-        self._delivery = TransactionalDelivery(coordinator, options, name)
-        self._writer = TopicWriter(client, options, self._delivery)
+        self._coordinator = coordinator
+        self._producer = init_producer(coordinator, name, options.delivery.transaction_timeout_ms)
+        self._writer = TopicWriter(client, options, TransactionalDelivery(coordinator, options, self._producer))
         self._checksum = Checksum()
         self._source: SourceRows | None = None
         self._seen: int | None = None
         if options.delivery.source_column is not None:
-            decided = read_decision(coordinator, origin.application)
             self._seen = decided.sequence if decided is not None else 0
-            self._source = SourceRows(options.delivery.source_column, _already_in(decided, origin))
+            already_in = decided.offsets_before(origin.query) if decided is not None else {}
+            self._source = SourceRows(options.delivery.source_column, already_in)
 
     def add(self, batch: pa.RecordBatch) -> None:
         if self._source is not None:
@@ -138,11 +125,8 @@ class _Task:
 
     def finish(self) -> TaskResult:
         counts = self._writer.finish()
-        producer = self._delivery.producer
-        transaction = None
-        if producer is not None:
-            numbers = producer.producer_id, producer.producer_epoch
-            transaction = TaskTransaction(self._name, *numbers, counts.rows, self._checksum.value)
+        numbers = self._producer.producer_id, self._producer.producer_epoch
+        transaction = TaskTransaction(self._name, *numbers, counts.rows, self._checksum.value)
         if self._source is not None and self._source.left_out:
             _log.warning(
                 "%d rows were left out: they are in since another checkpoint of application %s",
@@ -152,16 +136,13 @@ class _Task:
         return TaskResult(
             origin=self._origin,
             counts=counts,
-            transaction=transaction,
+            transaction=transaction if counts.rows else None,
             topics=tuple(self._writer.topics),
             offsets=self._source.reached if self._source is not None else {},
             seen=self._seen,
         )
 
     def abort(self) -> None:
-        self._delivery.abort()
-
-
-def _already_in(decided: Decision | None, origin: Origin) -> SourceOffsets:
-    """With its own checkpoint a query repeats whole batches only, and the driver knows those by their number."""
-    return decided.offsets if decided is not None and decided.query != origin.query else {}
+        """As early as can be: an open transaction keeps readers from all that comes after it."""
+        with suppress(BrokerError, ClientError):
+            end_transaction(self._coordinator, self._producer, commit=False)

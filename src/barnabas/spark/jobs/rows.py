@@ -48,6 +48,11 @@ class Piece(NamedTuple):
     """Where one would go on."""
 
 
+def next_offset(batch: pa.RecordBatch) -> int:
+    """Behind the last row."""
+    return int(batch.column("offset")[-1].as_py()) + 1
+
+
 def of_topic(client: Client, bounds: Bounds, period: Period) -> Iterator[Piece]:
     """Piece after piece, the partitions in turn: so they go on side by side, as they were written."""
     at = {partition: start for partition, (start, _) in bounds.items()}
@@ -76,6 +81,12 @@ def bounds_of_topic(client: Client, topic: str, period: Period) -> dict[TopicPar
     return {partition: (start, end) for partition, (start, end) in found.items() if start < end}
 
 
+def after(bounds: Bounds, reached: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
+    """What is left of the bounds."""
+    begun = {place: (max(start, reached.get(place, start)), end) for place, (start, end) in bounds.items()}
+    return {place: (start, end) for place, (start, end) in begun.items() if start < end}
+
+
 def of_table(table: Readable, bounds: Bounds, period: Period) -> Iterator[Piece]:
     columns = [name for name in ("key", "value", "headers", *TRACKED, "timestamp") if name in table.schema().names]
     at = {partition: start for partition, (start, _) in bounds.items()}
@@ -87,9 +98,9 @@ def of_table(table: Readable, bounds: Bounds, period: Period) -> Iterator[Piece]
             rows = Rows(partition.topic, partition.partition, start, end, since_us, until_us)
             found = pa.Table.from_batches(table.read(columns, rows), _read_schema(table, columns))
             if found.num_rows:
-                ordered = found.sort_by("offset").combine_chunks()
-                for batch in ordered.to_batches():
-                    yield Piece(partition, batch, end)
+                batches = found.sort_by("offset").combine_chunks().to_batches()
+                for batch in batches:
+                    yield Piece(partition, batch, end if batch is batches[-1] else next_offset(batch))
             at[partition] = end
         at = {partition: offset for partition, offset in at.items() if offset < bounds[partition][1]}
 

@@ -156,11 +156,9 @@ class Delta(Table):
         except CommitFailedError as error:
             raise Conflict(str(error)) from error
 
-    def _dataset(self) -> Any:
-        return self._table(fresh=True).to_pyarrow_dataset()
-
     def read(self, columns: Sequence[str], rows: Rows = ALL_ROWS) -> Iterator[pa.RecordBatch]:
-        yield from self._dataset().scanner(columns=list(columns), filter=filter_of(rows)).to_batches()
+        dataset = self._table(fresh=True).to_pyarrow_dataset()
+        yield from dataset.scanner(columns=list(columns), filter=filter_of(rows)).to_batches()
 
     def files(self) -> list[str]:
         return list(self._table(fresh=True).file_uris())

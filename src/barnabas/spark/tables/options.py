@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from barnabas.spark import client_settings
@@ -95,7 +95,9 @@ def parse(options: Mapping[str, str]) -> TableOptions:
     kafka = client_settings.without_prefix(options)
     if kafka:
         client_settings.check(kafka)
-    catalog = {name.lower()[len(CATALOG) :]: value for name, value in _with_prefix(options, CATALOG)}
+    catalog = {
+        name.lower().removeprefix(CATALOG): value for name, value in options.items() if name.lower().startswith(CATALOG)
+    }
     _check_place(form, given, catalog)
     return TableOptions(
         format=form,
@@ -116,10 +118,6 @@ def parse(options: Mapping[str, str]) -> TableOptions:
         retain_snapshots=given.number("retainSnapshots", DEFAULT_RETAIN_SNAPSHOTS, smallest=0) or 1,
         kafka=kafka,
     )
-
-
-def _with_prefix(options: Mapping[str, str], prefix: str) -> Iterator[tuple[str, str]]:
-    return ((name, value) for name, value in options.items() if name.lower().startswith(prefix))
 
 
 def _check_place(form: str, given: GivenOptions, catalog: Mapping[str, str]) -> None:

@@ -10,21 +10,16 @@ away.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamWriter,
-    DataSourceWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from barnabas.spark.client_settings import SparkOptionError
-from barnabas.spark.sink import StreamArrowWriter
+from barnabas.spark.sink import QUERY_ID, BatchWriter, Messages, StreamWriter
 from barnabas.spark.tables.base import Outcome, Table, new_writer
 from barnabas.spark.tables.commit import Batch
 from barnabas.spark.tables.errors import TableError
@@ -34,8 +29,6 @@ from barnabas.spark.tables.gaps import Topics
 from barnabas.spark.tables.options import TableOptions, parse
 from barnabas.spark.tables.parquet_writer import TaskName, WriteJob, write_files
 from barnabas.spark.tables.schema import from_spark
-
-QUERY_ID = "sql.streaming.queryId"
 
 _log = logging.getLogger("barnabas.spark")
 
@@ -80,8 +73,9 @@ class Sink:
         writer = query or application or self.run
         return writer, application or writer
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None], number: int | None) -> Outcome:
+    def commit(self, messages: Messages, number: int | None) -> Outcome:
         """On the driver."""
+        number = number if self.streaming else self.options.batch_id
         written = [message for message in messages if isinstance(message, TaskMessage)]
         files = tuple(file for message in written for file in message.files)
         skipped = sum(message.skipped for message in written)
@@ -118,7 +112,7 @@ class Sink:
                 self.options.table or self.options.path,
             )
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def abort(self, messages: Messages) -> None:
         if all(message is not None for message in messages):
             return
         with open_table(self.options) as table:
@@ -147,34 +141,6 @@ def maintain(table: Table, *, whole: bool) -> None:
             _log.info("the table %s: %s, %s", table.name, table.compact(), table.expire())
     except Exception as error:  # whatever it is, the batch must not be said to have failed
         _log.warning("the table %s could not be maintained this time: %s", table.name, error)
-
-
-class BatchWriter(DataSourceArrowWriter):
-    def __init__(self, sink: Sink) -> None:
-        self.sink = sink
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return self.sink.write(iterator)
-
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self.sink.commit(messages, self.sink.options.batch_id)
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self.sink.abort(messages)
-
-
-class StreamWriter(StreamArrowWriter):
-    def __init__(self, sink: Sink) -> None:
-        self.sink = sink
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return self.sink.write(iterator)
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 -- Spark's name
-        self.sink.commit(messages, batchId)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        self.sink.abort(messages)
 
 
 def writer(
