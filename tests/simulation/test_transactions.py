@@ -23,6 +23,7 @@ HISTORIES: list[Callable[..., None]] = [
     schedules.crash_after_aborts,
     schedules.power_cut_after_aborts,
     schedules.aborted_offsets,
+    schedules.prompt_markers,
 ]
 
 

@@ -21,6 +21,8 @@ from tests.simulation.transaction_script import (
 )
 
 TIMEOUT_MS = 3000
+LONG_POLL_MS = 500
+"""replica.fetch.wait.max.ms."""
 
 
 def _commit_anew(schedule: TransactionSchedule, dialect: Dialect, number: int = 9) -> None:
@@ -254,3 +256,21 @@ def aborted_offsets(seed: int = 1, dialect: Dialect = SECOND) -> None:
     script.expect(script.end(committed=False), "it aborts")
     schedule.expect(schedule.group_offset(RIGHT) == -1, "it does not apply")
     schedule.finish()
+
+
+def prompt_markers(seed: int = 1, dialect: Dialect = SECOND) -> None:
+    """Markers of a coordinator that also leads the partition do not wait for the end of its followers' long poll."""
+    schedule = TransactionSchedule(seed)
+    beside = ("beside", 0)
+    others = [node_id for node_id in schedule.nodes if node_id != schedule.coordinator]
+    schedule.create_topic(beside[0], [schedule.coordinator, *others])
+    schedule.topics.append((beside[0], 1))
+    schedule.until(lambda: schedule.leader_of(*beside) == schedule.coordinator, "the coordinator leads the partition")
+    schedule.wait(2000)
+    for number in range(5):
+        began_ms = schedule.scheduler.now_ms
+        script = Script(schedule, dialect, number).init().begin()
+        script.expect(script.write(beside), f"it writes to {beside}")
+        script.expect(script.end(committed=True), "it commits")
+        schedule.until(lambda: schedule.is_stable(beside), "the marker is committed")
+        schedule.expect(schedule.scheduler.now_ms - began_ms < LONG_POLL_MS, "nothing has waited for a long poll")

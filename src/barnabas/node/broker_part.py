@@ -225,13 +225,13 @@ class BrokerPart:
     def _to_broker(
         self, node_id: int, lane: str, request: Message, timeout_ms: int, then: Callable[[Any], None]
     ) -> None:
-        """To this very broker without a socket, when the present request has been handled.
+        """To this very broker without a socket, but as by one: when the present request has been handled.
 
-        A marker that is appended while a follower's fetch is being handled would be missed by that fetch, which then
-        waits for more.
+        Both ways lead to appends. What is appended while a follower's fetch is being handled may be missed by that
+        fetch, which then waits for more.
         """
         if node_id == self.settings.id:
-            self._clock.call_at(self._clock.monotonic_ms(), lambda: self._to_myself(request, timeout_ms, then))
+            self._soon(lambda: self._to_myself(request, timeout_ms, then))
             return
         address = self._address_of(node_id)
         if address is None:
@@ -246,7 +246,10 @@ class BrokerPart:
         if self._local is None:
             listener, client_id = self.settings.inter_broker_listener, f"broker-{self.settings.id}"
             self._local = LocalPeer(self.pipeline, self._clock, listener=listener, client_id=client_id)
-        self._local.send(request, timeout_ms, then)
+        self._local.send(request, timeout_ms, lambda outcome: self._soon(lambda: then(outcome)))
+
+    def _soon(self, callback: Callable[[], None]) -> None:
+        self._clock.call_at(self._clock.monotonic_ms(), callback)
 
     # Data folders
 
