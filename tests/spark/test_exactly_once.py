@@ -26,7 +26,6 @@ from tests.spark.transactional import (
     Query,
     barnabas_servers,
     dies_at,
-    has_transactions,
     kafka_missing,
     kafka_servers,
     open_of,
@@ -45,8 +44,6 @@ def servers(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param == "kafka" and (reason := kafka_missing()):
         pytest.skip(reason)
     with (kafka_servers if request.param == "kafka" else barnabas_servers)() as started:
-        if not has_transactions(started):
-            pytest.skip("this broker has no transactions")
         yield started
 
 

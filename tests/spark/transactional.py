@@ -20,7 +20,6 @@ from barnabas.spark.exactly_once.names import Origin
 from barnabas.spark.exactly_once.task import TaskResult, write_transaction
 from barnabas.spark.options import parse_sink
 from barnabas.testing import EmbeddedBroker
-from barnabas.wire.api.end_txn import EndTxnRequest
 from bench.systems import CACHE, Kafka, unavailable
 
 
@@ -41,11 +40,6 @@ def kafka_missing() -> str | None:
     if reason is None and not os.environ.get("KAFKA_LIBS") and not (CACHE / "libs").exists():
         return "Kafka's jars are not here: make dump fetches them"
     return reason
-
-
-def has_transactions(servers: str) -> bool:
-    with Client(servers) as client:
-        return EndTxnRequest.api_key in client.any_node().versions
 
 
 @contextmanager

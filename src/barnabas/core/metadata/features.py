@@ -1,7 +1,7 @@
 """The features of a cluster (KIP-584), and which of them this build implements.
 
 A new cluster finalizes what Kafka 4.3 finalizes, so that Kafka opens our folders and we open Kafka's. ApiVersions lists
-only features that are implemented: with a finalized transaction.version clients would use APIs that are missing.
+only features that are implemented: with a finalized group.version clients would use APIs that are missing.
 """
 
 from __future__ import annotations
